@@ -1,1 +1,3 @@
-"""Tests: unit, ranks (several processes), programs (each verb), contract (the component), faults and gpu."""
+"""Tests: unit, ranks (several processes), programs (each verb), contract (the component), faults
+and gpu.
+"""

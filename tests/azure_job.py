@@ -39,7 +39,9 @@ def mpi_job(nodes: int, per_node: int, address: str) -> list[dict[str, str]]:
             "OMPI_COMM_WORLD_SIZE": str(nodes * per_node),
             "OMPI_COMM_WORLD_LOCAL_RANK": str(local_rank),
             "OMPI_COMM_WORLD_LOCAL_SIZE": str(per_node),
-            "OMPI_COMM_WORLD_NODE_RANK": str(local_rank),  # Open MPI's name for the rank within a node
+            "OMPI_COMM_WORLD_NODE_RANK": str(
+                local_rank
+            ),  # Open MPI's name for the rank within a node
             "AZUREML_NODE_COUNT": str(nodes),
             **master,
         }

@@ -27,5 +27,7 @@ def loaded_step(folder: Path) -> int:
     expected = checkpoint_of(step)
     assert checkpoint.values == expected.values
     assert checkpoint.tensors.keys() == expected.tensors.keys()
-    assert all(torch.equal(checkpoint.tensors[name], tensor) for name, tensor in expected.tensors.items())
+    assert all(
+        torch.equal(checkpoint.tensors[name], tensor) for name, tensor in expected.tensors.items()
+    )
     return step

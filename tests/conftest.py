@@ -22,17 +22,30 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup ignores this one
 
 
 @pytest.fixture(autouse=True)
-def _own_tracking_store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep mlflow.db out of the working directory, and a launcher's variables out of the environment."""
+def _own_tracking_store(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keep mlflow.db out of the working directory, and a launcher's variables out of the
+    environment.
+    """
     store = tmp_path_factory.getbasetemp() / "mlflow.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{store}")
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+    for name in (
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture(autouse=True)
 def _flags_name_parameters() -> Iterator[None]:
-    """Have messages name parameters as on the command line, also where a test calls what is below it."""
+    """Have messages name parameters as on the command line, also where a test calls what is below
+    it.
+    """
     name_parameters(flag)
     yield
     name_parameters("`{}`".format)

@@ -1,4 +1,6 @@
-"""CUDA graphs on a CPU: what a capture records is computed again by a replay, at the same addresses."""
+"""CUDA graphs on a CPU: what a capture records is computed again by a replay, at the same
+addresses.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -33,7 +35,9 @@ class Recorded(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for operation, given, options, found in self.operations:
             again = operation(*given, **options)
             for before, now in zip(tree_leaves(found), tree_leaves(again), strict=True):
-                if isinstance(before, Tensor) and before.data_ptr() != now.data_ptr():  # not in place
+                if (
+                    isinstance(before, Tensor) and before.data_ptr() != now.data_ptr()
+                ):  # not in place
                     before.copy_(now)
 
 
@@ -59,7 +63,10 @@ class Stream:
 
 
 def simulate_cuda(patch: pytest.MonkeyPatch, state: Callable[[], list[Tensor]]) -> None:
-    """Replace what steps in CUDA graphs use. A capture leaves the tensors of `state` as they were."""
+    """Replace what steps in CUDA graphs use.
+
+    A capture leaves the tensors of `state` as they were.
+    """
 
     @contextmanager
     def capture(graph: Recorded, *_: object, **__: object) -> Iterator[None]:

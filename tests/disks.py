@@ -8,7 +8,9 @@ from pathlib import Path
 
 @contextmanager
 def files_of_at_most(num_bytes: int) -> Iterator[None]:
-    """Limit the size of files that this process writes, for a `with`; larger writes raise `OSError`."""
+    """Limit the size of files that this process writes, for a `with`; larger writes raise
+    `OSError`.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
     try:
@@ -20,5 +22,7 @@ def files_of_at_most(num_bytes: int) -> Iterator[None]:
 def files_in(root: Path) -> dict[str, bytes]:
     """File name, relative to the root → content."""
     return {
-        path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in root.rglob("*")
+        if path.is_file()
     }

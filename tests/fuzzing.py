@@ -80,7 +80,9 @@ _watched: list[Callable[[str, tuple[Any, ...]], None]] = []
 
 @contextmanager
 def nothing_happens_outside(root: Path) -> Iterator[None]:
-    """Check that a `with` neither opens files elsewhere, nor imports from the root, runs or connects."""
+    """Check that a `with` neither opens files elsewhere, nor imports from the root, runs or
+    connects.
+    """
     wrong: list[str] = []
     allowed = (
         str(root),
@@ -106,7 +108,9 @@ def nothing_happens_outside(root: Path) -> Iterator[None]:
             wrong.append(f"import {arguments[0]}")
 
     if not _watched:
-        sys.addaudithook(lambda event, arguments: [each(event, arguments) for each in _watched] and None)
+        sys.addaudithook(
+            lambda event, arguments: [each(event, arguments) for each in _watched] and None
+        )
     _watched.append(watch)
     try:
         yield

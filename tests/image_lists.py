@@ -39,7 +39,9 @@ def write(
     (root / "image").mkdir(parents=True)
     for name in ("a.png", "b.png"):
         (root / "image" / name).touch()
-    text = rows if isinstance(rows, bytes) else b"".join(json.dumps(r).encode() + b"\n" for r in rows)
+    text = (
+        rows if isinstance(rows, bytes) else b"".join(json.dumps(r).encode() + b"\n" for r in rows)
+    )
     (root / "images.lst").write_bytes(text)
     schema = {"columnAttributes": [IMAGE, ID, ROUND_AND_SQUARE] if columns is None else columns}
     (root / "_schema.json").write_text(json.dumps(schema))

@@ -1,4 +1,6 @@
-"""Environment variables that each launcher sets for one process; `azure_job` has those of a whole job."""
+"""Environment variables that each launcher sets for one process; `azure_job` has those of a whole
+job.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,7 +13,9 @@ ADDRESS = "10.0.0.4"
 def assert_role(environment: Mapping[str, str], num_gpus: int, expected: Worker | Agent) -> None:
     """Check the role that an environment implies, apart from what is said about it, and its rank."""
     part = decide(environment, num_gpus)
-    part = replace(part, note="", warning="") if isinstance(part, Worker) else replace(part, note="")
+    part = (
+        replace(part, note="", warning="") if isinstance(part, Worker) else replace(part, note="")
+    )
     assert part == expected
     assert rank_of(environment) == (part.rank if isinstance(part, Worker) else part.node_rank)
 
@@ -28,7 +32,9 @@ def azure(rank: int, world_size: int, nodes: int, **more: str) -> dict[str, str]
     }
 
 
-def torchrun(rank: int, world_size: int, local_rank: int, local_size: int, **more: str) -> dict[str, str]:
+def torchrun(
+    rank: int, world_size: int, local_rank: int, local_size: int, **more: str
+) -> dict[str, str]:
     """What torchrun sets for each process that it starts."""
     return {
         "TORCHELASTIC_RUN_ID": "none",
@@ -42,7 +48,9 @@ def torchrun(rank: int, world_size: int, local_rank: int, local_size: int, **mor
     }
 
 
-def mpi(rank: int, world_size: int, local_rank: int, local_size: int, **more: str) -> dict[str, str]:
+def mpi(
+    rank: int, world_size: int, local_rank: int, local_size: int, **more: str
+) -> dict[str, str]:
     """What Open MPI sets for each process that it starts."""
     return {
         "OMPI_COMM_WORLD_RANK": str(rank),
@@ -53,7 +61,9 @@ def mpi(rank: int, world_size: int, local_rank: int, local_size: int, **more: st
     }
 
 
-def mpich(rank: int, world_size: int, local_rank: int, local_size: int, **more: str) -> dict[str, str]:
+def mpich(
+    rank: int, world_size: int, local_rank: int, local_size: int, **more: str
+) -> dict[str, str]:
     """What mpiexec of MPICH sets for each process that it starts, and that of Intel MPI."""
     return {
         "PMI_RANK": str(rank),
@@ -64,7 +74,9 @@ def mpich(rank: int, world_size: int, local_rank: int, local_size: int, **more: 
     }
 
 
-def prefixed(prefix: str, rank: int, world_size: int, local_rank: int, local_size: int) -> dict[str, str]:
+def prefixed(
+    prefix: str, rank: int, world_size: int, local_rank: int, local_size: int
+) -> dict[str, str]:
     """What MVAPICH, jsrun and others set for each process that they start."""
     names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
     values = (rank, world_size, local_rank, local_size)
@@ -72,7 +84,13 @@ def prefixed(prefix: str, rank: int, world_size: int, local_rank: int, local_siz
 
 
 def srun(
-    rank: int, world_size: int, local_rank: int, nodes: str, per_node: str, node: int = 0, **more: str
+    rank: int,
+    world_size: int,
+    local_rank: int,
+    nodes: str,
+    per_node: str,
+    node: int = 0,
+    **more: str,
 ) -> dict[str, str]:
     """What srun of Slurm 22.05 sets for each process that it starts, as far as it matters."""
     num_nodes = str(nodes.count(",") + 1 + (2 if "-" in nodes else 0))
@@ -94,7 +112,12 @@ def srun(
 
 def sbatch(tasks: int) -> dict[str, str]:
     """What Slurm sets for the script of a batch job, in which nothing is a task without srun."""
-    names = {"ENVIRONMENT": "BATCH", "SLURM_JOB_ID": "17", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
+    names = {
+        "ENVIRONMENT": "BATCH",
+        "SLURM_JOB_ID": "17",
+        "SLURM_PROCID": "0",
+        "SLURM_LOCALID": "0",
+    }
     return {**names, "SLURM_NTASKS": str(tasks), "SLURM_NNODES": "1", "SLURM_JOB_NODELIST": "gpu1"}
 
 
@@ -114,7 +137,14 @@ def slurm_step(nodes: int, per_node: int, address: str) -> list[dict[str, str]]:
     """The variables of all tasks of a job step, which meet at this address."""
     hosts = ",".join(f"n{node}" for node in range(nodes))
     return [
-        srun(rank, nodes * per_node, rank % per_node, hosts, f"{per_node}(x{nodes})", rank // per_node)
+        srun(
+            rank,
+            nodes * per_node,
+            rank % per_node,
+            hosts,
+            f"{per_node}(x{nodes})",
+            rank // per_node,
+        )
         | {"MASTER_ADDR": address}
         for rank in range(nodes * per_node)
     ]

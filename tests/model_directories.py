@@ -1,10 +1,16 @@
-"""Model directories for tests, and the module names that the classic components give their networks."""
+"""Model directories for tests, and the module names that the classic components give their
+networks.
+"""
 
 from pathlib import Path
 from typing import Any
 
 from tests.painting import paint_folders
-from train_pytorch_model.formats.model_directory import ModelDirectory, open_model_directory, write_spec
+from train_pytorch_model.formats.model_directory import (
+    ModelDirectory,
+    open_model_directory,
+    write_spec,
+)
 from train_pytorch_model.formats.writing import write_yaml
 from train_pytorch_model.inputs.opening import OpenedInputs, open_training_inputs
 from train_pytorch_model.words.settings import Recipe
@@ -41,7 +47,9 @@ def model_of(
 ) -> ModelDirectory:
     """Write and open a model directory, which has two categories if it is `trained`."""
     categories = ("x", "y") if trained else ()
-    return open_model_directory(write_model(tmp_path / "model", recipe, is_pretrained, categories), "Model")
+    return open_model_directory(
+        write_model(tmp_path / "model", recipe, is_pretrained, categories), "Model"
+    )
 
 
 def open_painted(tmp_path: Path, **recipe: Any) -> OpenedInputs:

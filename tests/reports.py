@@ -54,7 +54,9 @@ def make_history(losses: Sequence[float]) -> list[dict[str, float]]:
 
 
 def predictions(count: int, images: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Targets (N,) and probabilities (N, C) of random predictions, about two thirds of them correct."""
+    """Targets (N,) and probabilities (N, C) of random predictions, about two thirds of them
+    correct.
+    """
     random = np.random.default_rng(seed)
     targets = random.integers(0, count, images)
     predicted = np.where(random.random(images) < 0.66, targets, random.integers(0, count, images))

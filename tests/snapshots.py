@@ -20,7 +20,12 @@ from train_pytorch_model.inputs.opening import open_training_inputs
 from train_pytorch_model.loop.checkpoint import Checkpoint, Snapshot, gather, scatter, take_snapshot
 from train_pytorch_model.loop.engine import Engine
 from train_pytorch_model.loop.metrics import UNIT, Metrics, Sums
-from train_pytorch_model.loop.optimizer import OptimizerName, make_optimizer, momentum_of, set_learning_rate
+from train_pytorch_model.loop.optimizer import (
+    OptimizerName,
+    make_optimizer,
+    momentum_of,
+    set_learning_rate,
+)
 from train_pytorch_model.loop.plan import Plan, make_plan
 from train_pytorch_model.loop.state import State
 from train_pytorch_model.loop.step import StepOutput
@@ -34,14 +39,22 @@ def plan() -> Plan:
     """The plan of all these trainings, for 6 training images in batches of 4."""
     with TemporaryDirectory() as name:
         images = paint_folders(Path(name) / "images", 2)
-        inputs = open_training_inputs(classic_models.write(Path(name) / "untrained"), images, images)
+        inputs = open_training_inputs(
+            classic_models.write(Path(name) / "untrained"), images, images
+        )
         return make_plan(TrainConfig(batch_size=4), inputs.with_flips(True), ALONE)
 
 
 def start(is_scaled: bool = False, optimizer_name: OptimizerName = "sgd") -> Training:
     """A training of a small network."""
     torch.manual_seed(0)
-    layers = (nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 2, 1), nn.Flatten(), nn.LazyLinear(2))
+    layers = (
+        nn.Conv2d(3, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.Conv2d(4, 2, 1),
+        nn.Flatten(),
+        nn.LazyLinear(2),
+    )
     network = nn.Sequential(*layers)
     network(torch.zeros(2, 3, 4, 4))
     network.to(memory_format=torch.channels_last)
@@ -60,7 +73,9 @@ def train(training: Training, steps: int = 1, rank: int = 0) -> None:
     engine, progress = training.engine, training.state.progress
     for step in range(steps):
         generator = torch.Generator().manual_seed(100 * rank + step + progress.steps_done)
-        images = torch.randn(4, 3, 4, 4, generator=generator).contiguous(memory_format=torch.channels_last)
+        images = torch.randn(4, 3, 4, 4, generator=generator).contiguous(
+            memory_format=torch.channels_last
+        )
         loss = engine.network(images).square().sum()
         engine.scaler.scale(loss).backward()
         engine.scaler.step(engine.optimizer)
@@ -74,7 +89,9 @@ def train(training: Training, steps: int = 1, rank: int = 0) -> None:
         progress.images_done += 4
 
 
-def trained(rank: int = 0, is_scaled: bool = False, optimizer_name: OptimizerName = "sgd") -> Training:
+def trained(
+    rank: int = 0, is_scaled: bool = False, optimizer_name: OptimizerName = "sgd"
+) -> Training:
     """A training in which every part of the state has content."""
     training = start(is_scaled, optimizer_name)
     train(training, 2, rank)

@@ -1,4 +1,5 @@
-"""Draw the README's terminal picture: run a command in a terminal, and draw the last frame of its last epoch.
+"""Draw the README's terminal picture: run a command in a terminal, and draw the last frame of its
+last epoch.
 
 python -m tests.terminal_picture .github/terminal.svg -- python -m train_pytorch_model train …
 """
@@ -69,7 +70,10 @@ def _output_of(command: list[str]) -> Iterator[str]:
 
 
 def _write(screen: list[str], row: int, text: str) -> int:
-    """Apply the few cursor movements that Rich uses, as it writes whole lines. Returns the cursor's row."""
+    """Apply the few cursor movements that Rich uses, as it writes whole lines.
+
+    Returns the cursor's row.
+    """
     position = 0
     for match in CONTROL.finditer(text):
         screen[row] += text[position : match.start()]
@@ -93,7 +97,9 @@ def _draw(lines: list[str], output: Path) -> None:
         pieces = text.divide(range(COLUMNS, len(text), COLUMNS)) if len(text) > COLUMNS else [text]
         for piece in pieces:
             console.print(piece, soft_wrap=True)
-    output.write_text(console.export_svg(title="train-pytorch-model", code_format=SVG, unique_id="t"))
+    output.write_text(
+        console.export_svg(title="train-pytorch-model", code_format=SVG, unique_id="t")
+    )
 
 
 if __name__ == "__main__":

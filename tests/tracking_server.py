@@ -1,4 +1,6 @@
-"""MLflow's own tracking server behind a proxy that behaves like Azure ML's, delays requests or drops them."""
+"""MLflow's own tracking server behind a proxy that behaves like Azure ML's, delays requests or
+drops them.
+"""
 
 import http.client
 import os
@@ -57,7 +59,9 @@ class _Handler(BaseHTTPRequestHandler):
         if "/logged-models" in path:
             self._answer(404, b"", [])
             return
-        passed = {name: value for name, value in self.headers.items() if name.lower() not in NOT_PASSED_ON}
+        passed = {
+            name: value for name, value in self.headers.items() if name.lower() not in NOT_PASSED_ON
+        }
         behind = http.client.HTTPConnection("127.0.0.1", self.server.behind_port, timeout=60)
         try:
             behind.request(self.command, self.path, body, passed)
@@ -94,7 +98,10 @@ def tracking_server(folder: Path) -> Iterator[Door]:
         "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     }
-    with serving(command, environment, folder, f"http://127.0.0.1:{port}/health"), Door(port) as door:
+    with (
+        serving(command, environment, folder, f"http://127.0.0.1:{port}/health"),
+        Door(port) as door,
+    ):
         thread = threading.Thread(target=door.serve_forever, daemon=True)
         thread.start()
         yield door

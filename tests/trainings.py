@@ -1,4 +1,6 @@
-"""Trainings without a command line: an engine and its state, for tests and benchmarks that look inside."""
+"""Trainings without a command line: an engine and its state, for tests and benchmarks that look
+inside.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,7 +34,9 @@ class Training:
     def plan(self) -> Plan:
         return self.engine.plan
 
-    def train(self, batches: Batches, after_step: Callable[[Tensor], None] = lambda _: None) -> StepReport:
+    def train(
+        self, batches: Batches, after_step: Callable[[Tensor], None] = lambda _: None
+    ) -> StepReport:
         """Train on the rest of the open epoch."""
         for loss_sum, _ in train_epoch(self.engine, self.state, batches.training(self.state)):
             after_step(loss_sum)

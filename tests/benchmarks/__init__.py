@@ -1,1 +1,3 @@
-"""Speed, scale and memory, each claim a command: `python -m tests.benchmarks.NAME`. Not part of the tests."""
+"""Speed, scale and memory, each claim a command: `python -m tests.benchmarks.NAME`. Not part of the
+tests.
+"""

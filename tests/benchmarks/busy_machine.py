@@ -1,7 +1,8 @@
-"""Training on two cores beside a process that computes on one of them, with threads chosen and fixed.
+"""Training on two cores beside a process that computes on one of them, with threads chosen and
+fixed.
 
-The first row is one thread with nothing beside it. The program chooses its threads when it starts, and looks
-again every half minute.
+The first row is one thread with nothing beside it. The program chooses its threads when it starts,
+and looks again every half minute.
 """
 
 import os
@@ -11,7 +12,14 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.benchmarks.timing import arguments, count_images, measure_in_turn, paint_photos, run_json, show
+from tests.benchmarks.timing import (
+    arguments,
+    count_images,
+    measure_in_turn,
+    paint_photos,
+    run_json,
+    show,
+)
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.machine.system import FIXED_BY
 from train_pytorch_model.words.settings import Recipe
@@ -48,7 +56,8 @@ def main() -> None:
                     other.kill()
                     other.wait()
             rates: list[float] = found["rates"]  # type: ignore[assignment]  # the one list among numbers
-            # What the busy process has computed is a child's time as well, but counted only after this run.
+            # What the busy process has computed is a child's time as well, but counted only after
+            # this run.
             return {"images/s, best epoch": max(rates), "CPU s per image": found["cpu_s"] / trained}
 
         contenders = {

@@ -2,7 +2,8 @@
 
     python -m tests.benchmarks.cost_model [--batch-size 64] [--parameters 25557032] [--decoded-per-core 419]
 
-Prints the tables of .github/SCALING.md, which gives the sources of the figures and how far to trust them.
+Prints the tables of .github/SCALING.md, which gives the sources of the figures and how far to trust
+them.
 """
 
 import argparse
@@ -40,8 +41,9 @@ V100 = Cluster("ND40rs_v2", "V100", 8322 / 8, 8, 130e9, 100e9 / 8, 40)
 A100 = Cluster("ND96asr_v4", "A100", 16_621 / 8, 8, 230e9, 8 * 200e9 / 8, 96)
 H100 = Cluster("ND96isr_H100_v5", "H100", 7172, 8, 370e9, 8 * 400e9 / 8, 96)
 CLUSTERS = (V100, A100, H100)
-# One H100's ResNet-50 at 224 px, `tests.benchmarks.gpu_steps`: a step of 16 images takes 30.7 ms if Python
-# launches its kernels, and 6.1 ms replayed; one of 256 images 63.1 ms replayed. In between, a line.
+# One H100's ResNet-50 at 224 px, `tests.benchmarks.gpu_steps`: a step of 16 images takes 30.7 ms if
+# Python launches its kernels, and 6.1 ms replayed; one of 256 images 63.1 ms replayed. In between,
+# a line.
 LAUNCHING_S = 16 / 522
 PER_STEP_S, PER_IMAGE_S = 0.00234, 0.0002374
 CLASSIC = {8: ("1,670", "12 h 21 min"), 16: ("3,200", "6 h 22 min")}  # V100s → images/s, 50 epochs
@@ -92,7 +94,9 @@ def step_of(job: Job, cluster: Cluster, num_gpus: int, is_cached: bool = False) 
     """Return one step on `num_gpus` GPUs, on as few nodes as hold them."""
     compute_s = job.batch_size / cluster.images_per_second
     reduce_s = all_reduce_s(job.gradient_bytes, cluster, num_gpus)
-    last_share = min(1.0, BUCKET_BYTES / job.gradient_bytes)  # the last bucket, ready after the backward pass
+    last_share = min(
+        1.0, BUCKET_BYTES / job.gradient_bytes
+    )  # the last bucket, ready after the backward pass
     images_of_a_node = job.batch_size * min(num_gpus, cluster.gpus_per_node)
     per_core = job.cropped_per_core if is_cached else job.decoded_per_core
     return Step(
@@ -106,7 +110,9 @@ def step_of(job: Job, cluster: Cluster, num_gpus: int, is_cached: bool = False) 
 
 
 def eager_s(job: Job, num_gpus: int) -> float:
-    """Return the duration of a step of H100s in DDP: launched kernel by kernel, and reduced meanwhile."""
+    """Return the duration of a step of H100s in DDP: launched kernel by kernel, and reduced
+    meanwhile.
+    """
     compute_s = max(LAUNCHING_S, PER_STEP_S + PER_IMAGE_S * job.batch_size)
     reduce_s = all_reduce_s(job.gradient_bytes, H100, num_gpus)
     last_share = min(1.0, BUCKET_BYTES / job.gradient_bytes)
@@ -114,9 +120,13 @@ def eager_s(job: Job, num_gpus: int) -> float:
 
 
 def replayed_s(job: Job, num_gpus: int) -> float:
-    """Return the duration of a step of H100s in CUDA graphs: all gradients are reduced after the last one."""
+    """Return the duration of a step of H100s in CUDA graphs: all gradients are reduced after the
+    last one.
+    """
     compute_s = PER_STEP_S + PER_IMAGE_S * job.batch_size
-    return compute_s + all_reduce_s(job.gradient_bytes, H100, num_gpus, bucket_bytes=job.gradient_bytes)
+    return compute_s + all_reduce_s(
+        job.gradient_bytes, H100, num_gpus, bucket_bytes=job.gradient_bytes
+    )
 
 
 def all_reduce_s(
@@ -124,8 +134,9 @@ def all_reduce_s(
 ) -> float:
     """Return the duration of a ring all-reduce.
 
-    Each of n GPUs sends 2 (n - 1) / n of the gradients, in 2 (n - 1) messages per bucket. In a ring over
-    several nodes, each node has one neighbour outside, so its network carries what one GPU sends.
+    Each of n GPUs sends 2 (n - 1) / n of the gradients, in 2 (n - 1) messages per bucket. In a ring
+    over several nodes, each node has one neighbour outside, so its network carries what one GPU
+    sends.
     """
     bandwidth = cluster.link_bytes_per_second
     if num_gpus > cluster.gpus_per_node:
@@ -145,7 +156,9 @@ def first_exposed(job: Job, cluster: Cluster) -> int:
 
 
 def smallest_batch(job: Job, cluster: Cluster, num_gpus: int) -> int:
-    """Return the images per GPU whose backward pass takes as long as the all-reduce of the gradients."""
+    """Return the images per GPU whose backward pass takes as long as the all-reduce of the
+    gradients.
+    """
     reduce_s = all_reduce_s(job.gradient_bytes, cluster, num_gpus)
     return math.ceil(reduce_s * cluster.images_per_second / BACKWARD)
 
@@ -198,14 +211,17 @@ def replayed_table(job: Job) -> Iterator[str]:
 def input_table(job: Job) -> Iterator[str]:
     """Yield the table of what a node has to decode and read so that its GPUs never wait."""
     yield (
-        "| nodes of | images/s a node | cores to decode them | cores from the cache | cores available"
+        "| nodes of | images/s a node | cores to decode them | cores from the cache | cores"
+        " available"
         " | MB/s to read |"
     )
     yield "|---|---|---|---|---|---|"
     for cluster in CLUSTERS:
         step = step_of(job, cluster, 64)
         rate = step.images_of_a_node / step.wanted_s
-        cores = (math.ceil(rate / per_core) for per_core in (job.decoded_per_core, job.cropped_per_core))
+        cores = (
+            math.ceil(rate / per_core) for per_core in (job.decoded_per_core, job.cropped_per_core)
+        )
         yield (
             f"| {cluster.name} | {_round(rate)} | {' | '.join(map(str, cores))} | {cluster.cores}"
             f" | {_round(rate * IMAGE_BYTES / 1e6)} |"
@@ -217,7 +233,10 @@ def limit_table(job: Job) -> Iterator[str]:
     yield "| nodes of | GPUs from which communication is exposed | images per GPU that hide it on 64 GPUs |"
     yield "|---|---|---|"
     for cluster in CLUSTERS:
-        yield (f"| {cluster.name} | {first_exposed(job, cluster):,} | {smallest_batch(job, cluster, 64)} |")
+        yield (
+            f"| {cluster.name} | {first_exposed(job, cluster):,} |"
+            f" {smallest_batch(job, cluster, 64)} |"
+        )
 
 
 def classic_table(job: Job) -> Iterator[str]:
@@ -246,11 +265,15 @@ TABLES = {
 
 def main() -> None:
     """Print all tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     job = Job()
     parser.add_argument("--batch-size", type=int, default=job.batch_size, help="images per GPU")
     parser.add_argument("--parameters", type=int, default=job.parameters, help="ResNet-50's")
-    parser.add_argument("--decoded-per-core", type=float, default=job.decoded_per_core, help="images/s")
+    parser.add_argument(
+        "--decoded-per-core", type=float, default=job.decoded_per_core, help="images/s"
+    )
     chosen = parser.parse_args()
     job = Job(chosen.batch_size, chosen.parameters, chosen.decoded_per_core)
     for title, table in TABLES.items():

@@ -1,4 +1,5 @@
-"""The training step on a CPU, its operations, and what it would reach if all were large matrix products.
+"""The training step on a CPU, its operations, and what it would reach if all were large matrix
+products.
 
 On one core by default. `--avx2` computes as a CPU without AVX512 and bfloat16.
 """
@@ -28,7 +29,9 @@ def main() -> None:
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--compile", action="store_true", help="time a compiled step as well")
-    parser.add_argument("--avx2", action="store_true", help="compute as a CPU without AVX512 and bfloat16")
+    parser.add_argument(
+        "--avx2", action="store_true", help="compute as a CPU without AVX512 and bfloat16"
+    )
     chosen = parser.parse_args()
     if chosen.avx2:
         os.environ |= AVX2_ONLY  # before PyTorch is loaded
@@ -47,7 +50,9 @@ def main() -> None:
                 "float32, contiguous": lambda: rate_of(contiguous),
                 f"{str(dtype).removeprefix('torch.')}, channels last": lambda: rate_of(ours),
                 "the same, fine-tuned in up to ten epochs": lambda: rate_of(fine_tuned),
-                **({"channels last, compiled": lambda: rate_of(compiled)} if chosen.compile else {}),
+                **(
+                    {"channels last, compiled": lambda: rate_of(compiled)} if chosen.compile else {}
+                ),
                 "if all were large matrix products": lambda: {PER_CPU_SECOND: limit},
             },
             chosen.repeats,
@@ -76,7 +81,9 @@ def make_step(
     from train_pytorch_model.networks.shapes import count_first_parameters
 
     layout = torch.channels_last if channels_last else torch.contiguous_format
-    network = torchvision.models.get_model(architecture, num_classes=10).to(memory_format=layout).train()
+    network = (
+        torchvision.models.get_model(architecture, num_classes=10).to(memory_format=layout).train()
+    )
     if is_fine_tuned:
         for parameter in islice(
             network.parameters(), count_first_parameters(network, size, size, KEPT_SHARE)
@@ -146,7 +153,9 @@ def shares_of(step: Callable[[], None]) -> Mapping[str, float]:
     times = {each.key: each.self_cpu_time_total for each in profiled.key_averages()}
     total = sum(times.values())
     shares = {
-        group: sum(time for name, time in times.items() if any(part in name.lower() for part in parts))
+        group: sum(
+            time for name, time in times.items() if any(part in name.lower() for part in parts)
+        )
         / total
         for group, parts in GROUPS.items()
     }

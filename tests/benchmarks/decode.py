@@ -1,4 +1,6 @@
-"""Decoding and cropping on one core: as most scripts do, as the program does, and from its decode cache."""
+"""Decoding and cropping on one core: as most scripts do, as the program does, and from its decode
+cache.
+"""
 
 import io
 import random
@@ -24,12 +26,16 @@ SIZE = 224
 def main() -> None:
     """Print images per second of each way."""
     parser = arguments(__doc__)
-    parser.add_argument("--count", type=int, default=100, help="number of images, the first of the folder")
+    parser.add_argument(
+        "--count", type=int, default=100, help="number of images, the first of the folder"
+    )
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         root = chosen.images or paint_photos(Path(folder) / "images", 25)
-        paths = sorted(path for path in root.rglob("*") if path.suffix.lower() in SUFFIXES)[: chosen.count]
+        paths = sorted(path for path in root.rglob("*") if path.suffix.lower() in SUFFIXES)[
+            : chosen.count
+        ]
         show(measure_in_turn(_ways([path.read_bytes() for path in paths]), chosen.repeats))
 
 
@@ -51,7 +57,9 @@ def _ways(files: list[bytes]) -> Mapping[str, Measure]:
 
     def pillow(index: int) -> None:
         image = decode(io.BytesIO(files[index]), SIZE)
-        image.resize((SIZE, SIZE), Image.Resampling.BILINEAR, box=(9, 9, image.width - 9, image.height - 9))
+        image.resize(
+            (SIZE, SIZE), Image.Resampling.BILINEAR, box=(9, 9, image.width - 9, image.height - 9)
+        )
 
     ways: dict[str, Callable[[int], object]] = {
         "Pillow, torchvision's transforms, float32": lambda index: plain(
@@ -68,7 +76,9 @@ def _ways(files: list[bytes]) -> Mapping[str, Measure]:
         started_at = time.process_time()  # of this process alone, so that other load does not count
         for index in range(len(files)):
             way(index)
-        return {"images per second of processor time": len(files) / (time.process_time() - started_at)}
+        return {
+            "images per second of processor time": len(files) / (time.process_time() - started_at)
+        }
 
     return {name: lambda way=way: measure(way) for name, way in ways.items()}  # type: ignore[misc]
 

@@ -1,4 +1,6 @@
-"""Training steps of depthwise networks on a CPU: float32, bfloat16, and bfloat16 except depthwise filters."""
+"""Training steps of depthwise networks on a CPU: float32, bfloat16, and bfloat16 except depthwise
+filters.
+"""
 
 import time
 from collections.abc import Mapping
@@ -49,7 +51,9 @@ def _ways(architecture: str) -> Mapping[str, Measure]:
             started_at = time.perf_counter()
             for _ in range(STEPS):
                 step()
-            return {f"{architecture}, images/s": STEPS * BATCH_SIZE / (time.perf_counter() - started_at)}
+            return {
+                f"{architecture}, images/s": STEPS * BATCH_SIZE / (time.perf_counter() - started_at)
+            }
 
         return measure
 

@@ -1,8 +1,9 @@
-"""Training from image files: the program, a plain script, timm, and the program's rate without images.
+"""Training from image files: the program, a plain script, timm, and the program's rate without
+images.
 
-By default the program trains on smaller images than it predicts: in short trainings until the last epochs, in
-long ones on random crops, which have their own row. The other programs train at the full size, as the program
-does in one more row.
+By default the program trains on smaller images than it predicts: in short trainings until the last
+epochs, in long ones on random crops, which have their own row. The other programs train at the full
+size, as the program does in one more row.
 """
 
 import os
@@ -35,7 +36,9 @@ CONTENDERS = Path(__file__).with_name("contenders")
 def main() -> None:
     """Run all contenders in turn; print the tables."""
     parser = arguments_of_training(__doc__)
-    parser.add_argument("--timm-python", type=Path, help="a Python that has timm; else timm is left out")
+    parser.add_argument(
+        "--timm-python", type=Path, help="a Python that has timm; else timm is left out"
+    )
     chosen = parser.parse_args()
     precision: PrecisionName = "auto"
     if chosen.avx2:
@@ -57,7 +60,9 @@ def main() -> None:
         in_crops = program("in crops", replace(recipe, augmentation="random-resized-crop"))
         peer = (images, chosen.architecture, chosen.image_size, chosen.batch_size, chosen.epochs)
         contenders: dict[str, Measure] = {
-            "plain float32 script": lambda: _measure(trained, sys.executable, CONTENDERS / "plain.py", *peer)
+            "plain float32 script": lambda: _measure(
+                trained, sys.executable, CONTENDERS / "plain.py", *peer
+            )
         }
         if chosen.timm_python:
             timm = (chosen.timm_python, CONTENDERS / "timm_best.py", *peer)
@@ -67,7 +72,11 @@ def main() -> None:
                 contenders[f"{name}, compiled"] = lambda: _measure(trained, *timm, "--compile")
             else:
                 own_dtype = ("--float32",) if chosen.avx2 else ()
-                name = "timm, float32, channels last" if chosen.avx2 else "timm, bfloat16, channels last"
+                name = (
+                    "timm, float32, channels last"
+                    if chosen.avx2
+                    else "timm, bfloat16, channels last"
+                )
                 contenders[name] = lambda: _measure(trained, *timm, *own_dtype)
         contenders["this program, trained at the full size"] = lambda: _measure(trained, *full_size)
         contenders["this program, in crops, as in 12 epochs"] = lambda: _measure(trained, *in_crops)
@@ -81,7 +90,8 @@ def main() -> None:
 
 
 def _measure(trained: int, *command: object) -> dict[str, float]:
-    """Return rates, wall and CPU time of a command, which trains on `trained` images over all epochs.
+    """Return rates, wall and CPU time of a command, which trains on `trained` images over all
+    epochs.
 
     The times are of the whole run; this program's includes checkpoints, metrics and the model.
     """
@@ -97,7 +107,10 @@ def _measure(trained: int, *command: object) -> dict[str, float]:
 def _rates(found: Mapping[str, float]) -> dict[str, float]:
     rates: list[float] = found["rates"]  # type: ignore[assignment]  # a list, not a number
     later = rates[1:] or rates
-    return {"images/s, first epoch": rates[0], "images/s, later epochs": statistics.harmonic_mean(later)}
+    return {
+        "images/s, first epoch": rates[0],
+        "images/s, later epochs": statistics.harmonic_mean(later),
+    }
 
 
 if __name__ == "__main__":

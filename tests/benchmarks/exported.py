@@ -1,4 +1,6 @@
-"""Exported programs beside the MLflow model, on held-out photographs of mixed sizes and orientations."""
+"""Exported programs beside the MLflow model, on held-out photographs of mixed sizes and
+orientations.
+"""
 
 import importlib.util
 import io
@@ -50,12 +52,18 @@ PROGRAMS: dict[str, tuple[Input, Literal["float16", "int8"] | None]] = {
 
 
 def main() -> None:
-    """Print the agreement with the MLflow model, the accuracy, the size and the speed of each program."""
+    """Print the agreement with the MLflow model, the accuracy, the size and the speed of each
+    program.
+    """
     parser = arguments(__doc__, images=False)
     parser.add_argument("--trained-model", type=Path, required=True)
-    parser.add_argument("--images", type=Path, required=True, help="class folders that training has not seen")
+    parser.add_argument(
+        "--images", type=Path, required=True, help="class folders that training has not seen"
+    )
     parser.add_argument("--calibration", type=Path, required=True, help="others, for int8")
-    parser.add_argument("--count", type=int, default=300, help="images compared, made of those in --images")
+    parser.add_argument(
+        "--count", type=int, default=300, help="images compared, made of those in --images"
+    )
     parser.add_argument("--programs", nargs="+", default=list(PROGRAMS), choices=list(PROGRAMS))
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -63,11 +71,17 @@ def main() -> None:
         files, targets = vary(held_out, chosen.count)
         model, spec = open_trained_model(chosen.trained_model, None)
         calibration = open_evaluation_inputs(chosen.trained_model, chosen.calibration).images
-        served = mlflow.pyfunc.load_model(str(chosen.trained_model)).predict(pd.DataFrame({"image": files}))
+        served = mlflow.pyfunc.load_model(str(chosen.trained_model)).predict(
+            pd.DataFrame({"image": files})
+        )
         expected = np.asarray(served.filter(like="Scored Probabilities"), dtype=float)
-        print(f"{machine()}; onnxruntime {onnxruntime.__version__}; {spec.architecture}, {len(files)} images")
         print(
-            "\n| program | labels as served | largest difference | accuracy | MiB | images per CPU second |"
+            f"{machine()}; onnxruntime {onnxruntime.__version__}; {spec.architecture}, {len(files)}"
+            " images"
+        )
+        print(
+            "\n| program | labels as served | largest difference | accuracy | MiB | images per CPU"
+            " second |"
         )
         print("|---|---|---|---|---|---|")
         print(f"| MLflow | | | {np.mean(expected.argmax(1) == targets):.1%} | | |")
@@ -79,7 +93,9 @@ def main() -> None:
             size = f"{path.stat().st_size / (1 << 20):.1f}"
             _show(name, _onnxruntime(path, kind), files, targets, expected, kind, spec, size)
             if name == "image" and importlib.util.find_spec("openvino"):
-                _show("image, OpenVINO", _openvino(path), files, targets, expected, kind, spec, size)
+                _show(
+                    "image, OpenVINO", _openvino(path), files, targets, expected, kind, spec, size
+                )
 
 
 def vary(images: ImageDirectory, count: int) -> tuple[list[bytes], np.ndarray]:

@@ -1,7 +1,7 @@
 """Fine-tuning: the program, which keeps what is not trained, and a plain script.
 
-CPU and wall time of the whole command over the images of all epochs. With `--freeze-backbone`, both train the
-last layer alone.
+CPU and wall time of the whole command over the images of all epochs. With `--freeze-backbone`, both
+train the last layer alone.
 """
 
 import os

@@ -32,8 +32,12 @@ def main() -> None:
     parser.add_argument("--architecture", default="resnet50")
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--pretrained", action="store_true", help="with batch norms as in fine-tuning")
-    parser.add_argument("--compile", action="store_true", help="measure this too; it takes a minute or two")
+    parser.add_argument(
+        "--pretrained", action="store_true", help="with batch norms as in fine-tuning"
+    )
+    parser.add_argument(
+        "--compile", action="store_true", help="measure this too; it takes a minute or two"
+    )
     chosen = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("There is no GPU here.")
@@ -47,7 +51,10 @@ def main() -> None:
             ways["compiled and replayed"] = _replayed(engine, eager, batch, is_long=True)
         show(
             measure_in_turn(
-                {name: lambda step=step: _rate(step, chosen.batch_size) for name, step in ways.items()},  # type: ignore[misc]
+                {
+                    name: lambda step=step: _rate(step, chosen.batch_size)
+                    for name, step in ways.items()
+                },  # type: ignore[misc]
                 chosen.repeats,
             )
         )
@@ -71,11 +78,18 @@ def _batch(chosen: argparse.Namespace, world: World) -> Batch:
     return Batch(pixels.to(world.device), targets.to(world.device), np.arange(count), count, {})
 
 
-def _replayed(engine: Engine, eager: TrainStep, batch: Batch, is_long: bool) -> Callable[[], object]:
+def _replayed(
+    engine: Engine, eager: TrainStep, batch: Batch, is_long: bool
+) -> Callable[[], object]:
     """Return a step that has been captured; compiled first if the training is long."""
     plan, sums = engine.plan, Sums(engine.world.device)
     trials = Trials(
-        engine.model, engine.network, engine.optimizer, plan.inputs.framing, plan.precision, engine.world
+        engine.model,
+        engine.network,
+        engine.optimizer,
+        plan.inputs.framing,
+        plan.precision,
+        engine.world,
     )
     step = CudaGraphStep(eager, trials.compiled)
     step.steps_left = 1 << 40 if is_long else 0

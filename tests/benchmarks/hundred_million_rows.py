@@ -1,10 +1,11 @@
-"""A hundred million images: the cost of their list, of an epoch's order and of one rank's share of it.
+"""A hundred million images: the cost of their list, of an epoch's order and of one rank's share of
+it.
 
     python -m tests.benchmarks.hundred_million_rows [--rows 100000000] [--ranks 64] [--batch-size 64]
 
-The ranks of a large job do this before their first step: one rank per node reads the list, and each makes its
-own plan. The list has all its rows, but they repeat the same 50,000 files. It takes 10 GB of disk (--folder)
-and 7 GB of memory.
+The ranks of a large job do this before their first step: one rank per node reads the list, and each
+makes its own plan. The list has all its rows, but they repeat the same 50,000 files. It takes 10 GB
+of disk (--folder) and 7 GB of memory.
 """
 
 import argparse
@@ -43,7 +44,9 @@ def main() -> None:
     with measured("its fingerprint"):
         images.fingerprint()
     with measured("one rank's plan of an epoch"):
-        plan = plan_training(len(images), chosen.batch_size, 1, 1, 1, chosen.ranks // 2, chosen.ranks)
+        plan = plan_training(
+            len(images), chosen.batch_size, 1, 1, 1, chosen.ranks // 2, chosen.ranks
+        )
     with measured("names and classes of its first 1,000 batches"):
         for batch in plan[:1000]:
             for index in batch.indices:

@@ -1,4 +1,6 @@
-"""Batches of random crops, without a network: by threads, as for a CPU, and by processes, as for a GPU."""
+"""Batches of random crops, without a network: by threads, as for a CPU, and by processes, as for a
+GPU.
+"""
 
 import tempfile
 import time
@@ -17,7 +19,11 @@ from train_pytorch_model.data.loader import Loader, Pass, plan_training, read_fo
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_classifier.spec import Framing
-from train_pytorch_model.machine.system import keep_freed_memory, short_switch_interval, usable_cores
+from train_pytorch_model.machine.system import (
+    keep_freed_memory,
+    short_switch_interval,
+    usable_cores,
+)
 
 FRAMING = Framing(224, 224, 0.875)
 CROPS = decided_recipe(augmentation="random-resized-crop", crop_area=0.08, horizontal_flip=True)
@@ -39,12 +45,16 @@ def main() -> None:
         images = open_image_directory(root, "images")
         ways = {
             "threads": lambda: _rates(images, chosen.threads, chosen.batch_size, has_readers=False),
-            "processes": lambda: _rates(images, chosen.threads, chosen.batch_size, has_readers=True),
+            "processes": lambda: _rates(
+                images, chosen.threads, chosen.batch_size, has_readers=True
+            ),
         }
         show(measure_in_turn(ways, chosen.repeats))
 
 
-def _rates(images: ImageDirectory, threads: int, batch_size: int, has_readers: bool) -> Mapping[str, float]:
+def _rates(
+    images: ImageDirectory, threads: int, batch_size: int, has_readers: bool
+) -> Mapping[str, float]:
     """Return the rates of one run. Processes finish their imports before the first epoch starts."""
     datasets = (images, PREPARED), (images, preparation.for_inference(FRAMING))
     plan = plan_cache(*datasets, EPOCHS, threads if has_readers else 0)
@@ -59,7 +69,9 @@ def _rates(images: ImageDirectory, threads: int, batch_size: int, has_readers: b
             readers.share(caches.shared)
         loader = stack.enter_context(Loader(threads, readers))
         rates = []
-        if not has_readers:  # processes of threads import this module as well: outside of its main function
+        if (
+            not has_readers
+        ):  # processes of threads import this module as well: outside of its main function
             some = plan_training(len(images), batch_size, 1, 0, 0, 0, 1, 0)[:1]
             read = read_for_training(images, PREPARED, 0, 0)
             list(loader.batches(Pass("0", some, read, images.class_indices, FRAMING)))

@@ -35,9 +35,14 @@ def _train(untrained: Path, images: Path, epochs: int) -> None:
             for epoch in range(1, epochs + 1):
                 training.train_and_validate(batches)
                 status = Path("/proc/self/status").read_text().splitlines()
-                kilobytes = {line.split(":")[0]: line.split()[1] for line in status if " kB" in line}
+                kilobytes = {
+                    line.split(":")[0]: line.split()[1] for line in status if " kB" in line
+                }
                 shared = int(kilobytes["RssFile"]) + int(kilobytes["RssShmem"])
-                print(f"| {epoch} | {int(kilobytes['VmRSS']) / 1000:.0f} | {shared / 1000:.0f} |", flush=True)
+                print(
+                    f"| {epoch} | {int(kilobytes['VmRSS']) / 1000:.0f} | {shared / 1000:.0f} |",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""1.28 million rows, opened and checked: an ImageDirectory and plain folders, each in its own process."""
+"""1.28 million rows, opened and checked: an ImageDirectory and plain folders, each in its own
+process.
+"""
 
 import argparse
 import json
@@ -64,7 +66,9 @@ def open_and_check(root: Path) -> dict[str, float]:
 
 
 def make_rows(root: Path, rows: int, categories: int) -> None:
-    """Write an ImageDirectory of hard links to a small JPEG; categories alternate, as in a shuffled list."""
+    """Write an ImageDirectory of hard links to a small JPEG; categories alternate, as in a shuffled
+    list.
+    """
     for category in range(categories):
         (root / "image" / f"n{category:08d}").mkdir(parents=True)
     with (root / "images.lst").open("w") as image_list:

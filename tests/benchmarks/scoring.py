@@ -1,4 +1,6 @@
-"""Scoring a folder, with all it writes, against decoding the same images and running the network on them."""
+"""Scoring a folder, with all it writes, against decoding the same images and running the network on
+them.
+"""
 
 import logging
 import os
@@ -27,7 +29,9 @@ def main() -> None:
     """Print images per second, and seconds of all cores per 1,000 images."""
     parser = arguments(__doc__)
     parser.add_argument("--trained-model", type=Path, required=True)
-    parser.add_argument("--count", type=int, default=10_000, help="images to paint without --images")
+    parser.add_argument(
+        "--count", type=int, default=10_000, help="images to paint without --images"
+    )
     chosen = parser.parse_args()
     logging.getLogger("train_pytorch_model").setLevel(logging.ERROR)
     keep_freed_memory()
@@ -41,14 +45,18 @@ def main() -> None:
         outputs = (Path(folder) / f"scores {number}" for number in count())
 
         def scoring(options: ScoreOptions) -> Measure:
-            return lambda: _measure(len(inputs.images), lambda: score(inputs, next(outputs), options, world))
+            return lambda: _measure(
+                len(inputs.images), lambda: score(inputs, next(outputs), options, world)
+            )
 
         contenders: dict[str, Measure] = {
             "decode and forward": lambda: _measure(
                 len(inputs.images), lambda: _decode_and_forward(inputs, classifier)
             ),
             "score": scoring(ScoreOptions()),
-            "score, with embeddings and what to label": scoring(ScoreOptions(None, "float16", 1000)),
+            "score, with embeddings and what to label": scoring(
+                ScoreOptions(None, "float16", 1000)
+            ),
         }
         show(measure_in_turn(contenders, chosen.repeats))
 
@@ -59,7 +67,8 @@ def _decode_and_forward(inputs: ScoringInputs, classifier: ImageClassifier) -> N
     for start in range(0, len(inputs.images), BATCH_SIZE):
         indices = range(start, min(start + BATCH_SIZE, len(inputs.images)))
         pixels = [
-            read_pixels(inputs.images.path(index), framing.short_side, framing.colours) for index in indices
+            read_pixels(inputs.images.path(index), framing.short_side, framing.colours)
+            for index in indices
         ]
         batch = np.stack([framing.apply(Image.fromarray(each)) for each in pixels])
         classifier.predict(torch.from_numpy(batch))
@@ -69,7 +78,8 @@ def _measure(num_images: int, run: Callable[[], object]) -> dict[str, float]:
     started_at, used_s = time.perf_counter(), _cpu_s()
     run()
     elapsed_s = time.perf_counter() - started_at
-    # The time of decoders, children of multiprocessing's server, counts once it has been waited for.
+    # The time of decoders, children of multiprocessing's server, counts once it has been waited
+    # for.
     forkserver._forkserver._stop()  # type: ignore[attr-defined]
     return {
         "images/s": num_images / elapsed_s,

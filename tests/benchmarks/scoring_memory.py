@@ -1,4 +1,6 @@
-"""Memory of `score --embeddings --rank-by uncertainty`, which does not grow with the number of images."""
+"""Memory of `score --embeddings --rank-by uncertainty`, which does not grow with the number of
+images.
+"""
 
 import logging
 import tempfile
@@ -21,10 +23,14 @@ NUM_TO_LABEL = 1000  # the default
 
 
 def main() -> None:
-    """Print the resident memory as the images are scored, and as more made-up predictions are ranked."""
+    """Print the resident memory as the images are scored, and as more made-up predictions are
+    ranked.
+    """
     parser = arguments(__doc__, images=False)
     parser.add_argument("--trained-model", type=Path, required=True)
-    parser.add_argument("--count", type=int, default=20_000, help="images of 32 px to paint and score")
+    parser.add_argument(
+        "--count", type=int, default=20_000, help="images of 32 px to paint and score"
+    )
     parser.add_argument(
         "--rows", type=int, default=1_000_000, help="predictions to rank, with 512 features each"
     )
@@ -51,7 +57,9 @@ def _paint(root: Path, count: int) -> Path:
     random = np.random.default_rng(0)
     root.mkdir()
     for number in range(count):
-        Image.fromarray(random.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(root / f"{number}.png")
+        Image.fromarray(random.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(
+            root / f"{number}.png"
+        )
     return root
 
 
@@ -71,7 +79,8 @@ def _rank(count: int) -> None:
         uncertain.add(np.arange(first, first + BATCH_SIZE), probabilities, features)
         if number % (count // BATCH_SIZE // 5) == 0:
             print(
-                f"| {first + BATCH_SIZE:,} | {_resident_mb():.0f} | {time.process_time() - started_s:.1f} |"
+                f"| {first + BATCH_SIZE:,} | {_resident_mb():.0f} |"
+                f" {time.process_time() - started_s:.1f} |"
             )
     number = sum(1 for _ in uncertain.ranked())
     print(f"| {number:,} in order | {_resident_mb():.0f} | {time.process_time() - started_s:.1f} |")

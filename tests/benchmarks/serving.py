@@ -1,4 +1,6 @@
-"""Clients that ask MLflow's server of a trained model about good and bad images, all at once, for a while."""
+"""Clients that ask MLflow's server of a trained model about good and bad images, all at once, for a
+while.
+"""
 
 import base64
 import json
@@ -30,7 +32,9 @@ class Clients:
         self.answers: Counter[str] = Counter()
 
     def ask(self, number: int) -> None:
-        """Ask until it is over: one photograph, four with a bad image among them, or a bad one alone."""
+        """Ask until it is over: one photograph, four with a bad image among them, or a bad one
+        alone.
+        """
         while not self.is_over.is_set():
             photos = [self._photos[(number + step) % len(self._photos)] for step in range(3)]
             bad, kind = self._bad[number % len(self._bad)], number % 8
@@ -53,18 +57,32 @@ class Clients:
             return str(error.code)
         except OSError as error:
             return repr(error)
-        return ["label" if row["Scored Labels"] and not row["error"] else "row error" for row in rows]
+        return [
+            "label" if row["Scored Labels"] and not row["error"] else "row error" for row in rows
+        ]
 
 
 def main() -> None:
-    """Print requests per second, the wrong answers, and the resident memory of the server's processes."""
+    """Print requests per second, the wrong answers, and the resident memory of the server's
+    processes.
+    """
     parser = arguments(__doc__)
     parser.add_argument("--trained-model", type=Path, required=True)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=60)
     chosen = parser.parse_args()
     port = free_port()
-    command = [sys.executable, "-m", "mlflow", "models", "serve", "--env-manager", "local", "--workers", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "models",
+        "serve",
+        "--env-manager",
+        "local",
+        "--workers",
+        "1",
+    ]
     command += ["--model-uri", str(chosen.trained_model.resolve()), "--port", str(port)]
     path = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     with tempfile.TemporaryDirectory() as folder:
@@ -78,9 +96,12 @@ def main() -> None:
 
 def _run(clients: Clients, count: int, seconds: float) -> None:
     print(
-        f"{machine()}, {count} clients\n\n| after, s | requests | images | resident, MB |\n|---|---|---|---|"
+        f"{machine()}, {count} clients\n\n| after, s | requests | images | resident, MB"
+        " |\n|---|---|---|---|"
     )
-    threads = [threading.Thread(target=clients.ask, args=(1000 * number,)) for number in range(count)]
+    threads = [
+        threading.Thread(target=clients.ask, args=(1000 * number,)) for number in range(count)
+    ]
     for thread in threads:
         thread.start()
     started_at = time.perf_counter()
@@ -88,7 +109,10 @@ def _run(clients: Clients, count: int, seconds: float) -> None:
         time.sleep(min(REPORTED_S, seconds - elapsed_s))
         answers = clients.answers.copy()
         elapsed_s, num_images = time.perf_counter() - started_at, answers.pop("images", 0)
-        print(f"| {elapsed_s:.0f} | {answers.total()} | {num_images} | {_children_mb():.0f} |", flush=True)
+        print(
+            f"| {elapsed_s:.0f} | {answers.total()} | {num_images} | {_children_mb():.0f} |",
+            flush=True,
+        )
     clients.is_over.set()
     for thread in threads:
         thread.join()
@@ -106,7 +130,9 @@ def _children_mb() -> float:
     resident: dict[int, int] = {}
     for status in Path("/proc").glob("[0-9]*/status"):
         try:
-            lines = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
+            lines = dict(
+                line.split(":", 1) for line in status.read_text().splitlines() if ":" in line
+            )
         except OSError:
             continue
         parents[int(lines["Pid"])] = int(lines["PPid"])

@@ -34,7 +34,9 @@ def main() -> None:
             "--help": lambda: _seconds_until("", ["--help"]),
             "train --help": lambda: _seconds_until("", ["train", "--help"]),
             "first line": lambda: _seconds_until("Train PyTorch Model", [*train, str(images)]),
-            "a folder that is not there is refused": lambda: _seconds_until("", [*train, f"{folder}/none"]),
+            "a folder that is not there is refused": lambda: _seconds_until(
+                "", [*train, f"{folder}/none"]
+            ),
             "the images are checked": lambda: _seconds_until("Checked", [*train, str(images)]),
             "the plan": lambda: _seconds_until("Model ", [*train, str(images)]),
         }
@@ -49,7 +51,9 @@ def _seconds(*arguments: str) -> Mapping[str, float]:
 
 
 def _seconds_until(line: str, command: list[str]) -> Mapping[str, float]:
-    """Seconds until a line that starts with `line` is printed; without `line`, until the program ends."""
+    """Seconds until a line that starts with `line` is printed; without `line`, until the program
+    ends.
+    """
     started_at = time.perf_counter()
     program = [sys.executable, "-m", "train_pytorch_model", *command]
     with subprocess.Popen(

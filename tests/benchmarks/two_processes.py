@@ -1,7 +1,8 @@
-"""Two processes compared with one process on one core and on two: training and validation from image files.
+"""Two processes compared with one process on one core and on two: training and validation from
+image files.
 
-Two independent runs, on a core each, show the most that the machine can give two processes; one may run its
-last epoch alone.
+Two independent runs, on a core each, show the most that the machine can give two processes; one may
+run its last epoch alone.
 """
 
 import os
@@ -35,7 +36,13 @@ def main() -> None:
         usable = sorted(os.sched_getaffinity(0))
 
         def measure(processes: int, cores: Sequence[int], batch_size: int) -> Mapping[str, float]:
-            launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes))
+            launcher = (
+                "-m",
+                "torch.distributed.run",
+                "--standalone",
+                "--nproc-per-node",
+                str(processes),
+            )
             own = (OURS, untrained, images, batch_size, chosen.epochs)
             os.sched_setaffinity(0, cores)  # of this thread and its child processes
             try:
@@ -43,7 +50,10 @@ def main() -> None:
             finally:
                 os.sched_setaffinity(0, usable)
             rates: list[float] = found["rates"]  # type: ignore[assignment]  # the one list among numbers
-            return {"images/s, first epoch": rates[0], "images/s, best later epoch": max(rates[1:] or rates)}
+            return {
+                "images/s, first epoch": rates[0],
+                "images/s, best later epoch": max(rates[1:] or rates),
+            }
 
         def measure_apart() -> Mapping[str, float]:
             with ThreadPoolExecutor(2) as pool:

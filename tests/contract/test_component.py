@@ -26,8 +26,8 @@ PARAMETERS = {name: spec for name, spec in COMPONENT["inputs"].items() if name n
 FIELD_OF = {flag(field.name)[2:].replace("-", "_"): field for field in fields(TrainConfig)}
 TYPES = {int: "integer", float: "number"}
 
-# Loads the component as Azure's client does and prints the result. It runs in a separate process, because
-# the client sets up telemetry and logging on import.
+# Loads the component as Azure's client does and prints the result. It runs in a separate process,
+# because the client sets up telemetry and logging on import.
 LOAD = """
 import json, logging, sys, warnings
 warnings.simplefilter("ignore")
@@ -67,7 +67,9 @@ def test_azure_loads_and_validates_the_component(loaded: dict[str, Any]) -> None
 
 def test_azure_parses_the_same_defaults_as_the_program(loaded: dict[str, Any]) -> None:
     config = TrainConfig()
-    assert loaded["defaults"] == {name: getattr(config, field.name) for name, field in FIELD_OF.items()}
+    assert loaded["defaults"] == {
+        name: getattr(config, field.name) for name, field in FIELD_OF.items()
+    }
 
 
 def test_the_environment_is_built_unless_a_name_is_set(loaded: dict[str, Any]) -> None:
@@ -79,7 +81,9 @@ def test_the_environment_is_built_unless_a_name_is_set(loaded: dict[str, Any]) -
 def test_nothing_is_dropped_on_the_way_to_azure(loaded: dict[str, Any]) -> None:
     rest = loaded["rest"]
     assert rest["resources"] == {"instance_count": 1, "shm_size": "8g"} | {
-        key: value for key, value in rest["resources"].items() if key not in ("instance_count", "shm_size")
+        key: value
+        for key, value in rest["resources"].items()
+        if key not in ("instance_count", "shm_size")
     }
     assert rest["distribution"]["type"].lower() == "pytorch"
     assert rest["distribution"]["process_count_per_instance"] == 1
@@ -134,7 +138,9 @@ def test_the_command_parses_into_the_component_s_defaults() -> None:
     assert arguments[:3] == ["python", "-m", "train_pytorch_model.run"]
     values = {name: str(spec["default"]) for name, spec in PARAMETERS.items()}
     filled = [
-        re.sub(r"\$\{\{\w+\.(\w+)\}\}", lambda match: values.get(match[1], f"in/{match[1]}"), argument)
+        re.sub(
+            r"\$\{\{\w+\.(\w+)\}\}", lambda match: values.get(match[1], f"in/{match[1]}"), argument
+        )
         for argument in arguments[3:]
     ]
     assert tyro.cli(Train, args=filled) == Train(

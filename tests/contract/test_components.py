@@ -1,4 +1,6 @@
-"""The components of the verbs and the pipeline agree with the program; azure-ai-ml validates them offline."""
+"""The components of the verbs and the pipeline agree with the program; azure-ai-ml validates them
+offline.
+"""
 
 import json
 import re
@@ -32,7 +34,13 @@ NOT_COMPONENTS = {
     "submit",
     "quickstart",
 }  # train has component.yaml, two run on a workstation
-SAMPLE = {"string": "text", "integer": "1", "number": "0.5", "boolean": "True", "uri_file": "a file/my 1.zip"}
+SAMPLE = {
+    "string": "text",
+    "integer": "1",
+    "number": "0.5",
+    "boolean": "True",
+    "uri_file": "a file/my 1.zip",
+}
 
 # One process for all files: the client takes seconds to load, and sets up telemetry and logging.
 LOAD = """
@@ -123,7 +131,9 @@ def test_every_verb_of_the_chain_has_a_component() -> None:
 def test_azure_loads_and_validates_a_component(name: str, loaded: dict[str, Any]) -> None:
     assert loaded[name]["passed"], loaded[name]["errors"]
     assert loaded[name]["inputs"] == list(SPECS[name]["inputs"])
-    written = {key: port["default"] for key, port in SPECS[name]["inputs"].items() if "default" in port}
+    written = {
+        key: port["default"] for key, port in SPECS[name]["inputs"].items() if "default" in port
+    }
     assert loaded[name]["defaults"] == written
 
 
@@ -152,7 +162,9 @@ def test_the_defaults_of_a_component_match_its_verb(name: str) -> None:
 @pytest.mark.parametrize("name", SPECS)
 def test_a_component_uses_every_input_and_optional_ones_within_brackets(name: str) -> None:
     spec = SPECS[name]
-    optional = set(re.findall(r"inputs\.(\w+)", "".join(re.findall(r"\$\[\[(.*?)\]\]", spec["command"]))))
+    optional = set(
+        re.findall(r"inputs\.(\w+)", "".join(re.findall(r"\$\[\[(.*?)\]\]", spec["command"])))
+    )
     used = set(re.findall(r"\$\{\{inputs\.(\w+)\}\}", spec["command"]))
     assert used == set(spec["inputs"])
     assert optional == set(optional_inputs(spec))
@@ -183,13 +195,17 @@ def test_the_pipeline_names_inputs_and_outputs_that_its_components_have() -> Non
         spec = yaml.safe_load((COMPONENTS / job["component"]).read_text())
         assert set(job.get("inputs", {})) <= set(spec["inputs"]), name
         required = {
-            key for key, port in spec["inputs"].items() if not port.get("optional") and "default" not in port
+            key
+            for key, port in spec["inputs"].items()
+            if not port.get("optional") and "default" not in port
         }
         assert required <= set(job.get("inputs", {})), name
         ports[name] = spec["outputs"]
     for job in PIPELINE["jobs"].values():
         for value in job.get("inputs", {}).values():
-            if reference := re.fullmatch(r"\$\{\{parent\.jobs\.(\w+)\.outputs\.(\w+)\}\}", str(value)):
+            if reference := re.fullmatch(
+                r"\$\{\{parent\.jobs\.(\w+)\.outputs\.(\w+)\}\}", str(value)
+            ):
                 assert reference[2] in ports[reference[1]]
             elif reference := re.fullmatch(r"\$\{\{parent\.inputs\.(\w+)\}\}", str(value)):
                 assert reference[1] in PIPELINE["inputs"]
@@ -216,7 +232,10 @@ def test_one_block_makes_a_model_on_nodes_given_as_inputs(loaded: dict[str, Any]
 def test_a_model_fits_every_port_that_takes_one() -> None:
     """Classic directories are no MLflow models, and a trained one may be trained further."""
     component = yaml.safe_load((ROOT / "component.yaml").read_text())
-    ports = [component["inputs"]["untrained_model"], SPECS["init_model"]["outputs"]["untrained_model"]]
+    ports = [
+        component["inputs"]["untrained_model"],
+        SPECS["init_model"]["outputs"]["untrained_model"],
+    ]
     ports += [SPECS[name]["inputs"]["trained_model"] for name in ("score", "evaluate", "export")]
     assert {port["type"] for port in ports} == {"uri_folder"}
     assert component["outputs"]["trained_model"]["type"] == "mlflow_model"

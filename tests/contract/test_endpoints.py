@@ -77,7 +77,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def loaded(trained: Path) -> dict[str, Any]:
     """What azure-ai-ml reads from the files."""
     result = subprocess.run(
-        [sys.executable, "-c", LOAD, str(ROOT), str(ROOT / "src"), str(trained / "azureml_model.yaml")],
+        [
+            sys.executable,
+            "-c",
+            LOAD,
+            str(ROOT),
+            str(ROOT / "src"),
+            str(trained / "azureml_model.yaml"),
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -105,7 +112,10 @@ def test_the_online_deployment_serves_the_mlflow_model_without_code(loaded: dict
 def test_the_batch_deployment_scores_a_file_at_a_time_without_code(loaded: dict[str, Any]) -> None:
     properties = loaded["batch_deployment"]["properties"]
     assert (properties["miniBatchSize"], properties["maxConcurrencyPerInstance"]) == (1, 1)
-    assert (properties["outputAction"], properties["outputFileName"]) == ("AppendRow", "predictions.csv")
+    assert (properties["outputAction"], properties["outputFileName"]) == (
+        "AppendRow",
+        "predictions.csv",
+    )
     assert properties["errorThreshold"] == 0
     assert properties["retrySettings"] == {"maxRetries": 1, "timeout": "PT1H"}
     assert not {"codeConfiguration", "environmentId"} & set(properties)
@@ -149,7 +159,10 @@ def test_the_sweep_covers_every_training_parameter_and_searches_no_seed() -> Non
 
 
 def test_every_point_of_the_search_space_is_in_range() -> None:
-    fields = {name.replace("warmup_step_number", "warmup_epochs"): name for name in TrainConfig().as_params()}
+    fields = {
+        name.replace("warmup_step_number", "warmup_epochs"): name
+        for name in TrainConfig().as_params()
+    }
     for field, name in fields.items():
         space = NODE["search_space"].get(name, {"values": [NODE["inputs"].get(name)]})
         for value in space.get("values", [0.0001, 0.02]):

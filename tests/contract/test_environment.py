@@ -21,7 +21,9 @@ NOT_FOR_JOBS = {"azure-ai-ml", "azure-identity", "scikit-learn"}
 def pinned(file: str = "requirements.txt") -> dict[str, str]:
     """Package → version pinned in the environment."""
     lines = (ROOT / "environment" / file).read_text().splitlines()
-    requirements = [Requirement(line.partition(" #")[0]) for line in lines if line and line[0] != "#"]
+    requirements = [
+        Requirement(line.partition(" #")[0]) for line in lines if line and line[0] != "#"
+    ]
     for requirement in requirements:
         assert [specifier.operator for specifier in requirement.specifier] == ["=="], requirement
     return {r.name: next(iter(r.specifier)).version for r in requirements}
@@ -70,7 +72,9 @@ def test_the_readme_states_the_versions_used_in_jobs() -> None:
 
 def test_torch_and_torchvision_are_of_the_same_release() -> None:
     versions = pinned()
-    torch_minor, torchvision_minor = (int(versions[name].split(".")[1]) for name in ("torch", "torchvision"))
+    torch_minor, torchvision_minor = (
+        int(versions[name].split(".")[1]) for name in ("torch", "torchvision")
+    )
     assert torchvision_minor == torch_minor + 15
 
 
@@ -96,7 +100,9 @@ def test_building_the_image_does_not_prompt_for_terms() -> None:
 
 
 def test_the_wheel_includes_the_files_that_submit_sends() -> None:
-    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"][
+        "targets"
+    ]["wheel"]
     assert wheel["force-include"] == {
         name: f"train_pytorch_model/{name}" for name in ("component.yaml", "environment")
     }
@@ -111,7 +117,9 @@ def test_nothing_but_torch_brings_cuda() -> None:
     while waiting:
         with suppress(PackageNotFoundError):  # of a platform or extra that is not installed here
             needed = map(Requirement, requires(waiting.pop()) or ())
-            names = {canonicalize_name(r.name) for r in needed if not r.marker or r.marker.evaluate()}
+            names = {
+                canonicalize_name(r.name) for r in needed if not r.marker or r.marker.evaluate()
+            }
             waiting += names - found - {"torch"}
             found |= names
     assert not [name for name in found if re.search("nvidia|cuda|triton", name)]

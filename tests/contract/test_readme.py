@@ -57,7 +57,8 @@ def test_the_parameter_table_matches_train_config() -> None:
     config = TrainConfig()
     table = rows("| parameter | flag | range | default | meaning |")
     assert [(name, flag_, default) for name, flag_, _, default, _ in table] == [
-        (display_name(f.name), f"`{flag(f.name)}`", str(getattr(config, f.name))) for f in fields(TrainConfig)
+        (display_name(f.name), f"`{flag(f.name)}`", str(getattr(config, f.name)))
+        for f in fields(TrainConfig)
     ]
 
 
@@ -130,7 +131,9 @@ def test_assets_named_in_yaml_files_are_created_by_a_command() -> None:
         )
     }
     assert named == made
-    clusters = {name for text in texts[1:] for name in re.findall(r"comput\w*: azureml:([\w-]+)", text)}
+    clusters = {
+        name for text in texts[1:] for name in re.findall(r"comput\w*: azureml:([\w-]+)", text)
+    }
     assert clusters == {Submit.compute, "cpu-cluster"}  # for batch endpoints
     assert "az ml compute create --type AmlCompute --name cpu-cluster " in README
 
@@ -151,7 +154,9 @@ def test_every_command_is_run_by_a_test_or_excused(heading: str) -> None:
 
 
 def test_the_jobs_of_slurm_and_kubernetes_train_with_one_process_per_node() -> None:
-    (script,), (manifest, newer) = (blocks(language)["Several processes"] for language in ("bash", "yaml"))
+    (script,), (manifest, newer) = (
+        blocks(language)["Several processes"] for language in ("bash", "yaml")
+    )
     assert "#SBATCH --nodes=2 --ntasks-per-node=1 " in script
     (step,) = re.findall(r"^srun (python .*)$", script, re.MULTILINE)
     job = yaml.safe_load(manifest)
@@ -160,7 +165,10 @@ def test_the_jobs_of_slurm_and_kubernetes_train_with_one_process_per_node() -> N
     containers = [container for pod in pods for container in pod["containers"]]
     assert {container["name"] for container in containers} == {"pytorch"}  # as the operator expects
     train_job = yaml.safe_load(newer)
-    assert (train_job["apiVersion"], train_job["kind"]) == ("trainer.kubeflow.org/v1alpha1", "TrainJob")
+    assert (train_job["apiVersion"], train_job["kind"]) == (
+        "trainer.kubeflow.org/v1alpha1",
+        "TrainJob",
+    )
     commands = [container["command"] for container in (*containers, train_job["spec"]["trainer"])]
     for words in (shlex.split(step), *commands):
         assert words[: len(PROGRAM) + 1] == [*PROGRAM, "train"]
@@ -174,7 +182,10 @@ def test_every_excused_command_exists() -> None:
     assert set(RUN) <= set(blocks("sh"))
     served = [command for command in commands if command.startswith("mlflow")]
     assert len(set(served)) == 1  # the one that test_serving.py runs
-    assert 'commands_of("Serving and exporting")' in (ROOT / "tests/programs/test_serving.py").read_text()
+    assert (
+        'commands_of("Serving and exporting")'
+        in (ROOT / "tests/programs/test_serving.py").read_text()
+    )
 
 
 @pytest.mark.parametrize("module", sorted(set(re.findall(r"python -m ([\w.]+)", README))))

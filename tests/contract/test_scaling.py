@@ -16,7 +16,9 @@ JOB = Job()
 @pytest.mark.parametrize("title", TABLES)
 def test_a_table_of_the_page_matches_the_cost_model(title: str) -> None:
     section = PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
-    assert [line for line in section.splitlines() if line.startswith("|")] == list(TABLES[title](JOB))
+    assert [line for line in section.splitlines() if line.startswith("|")] == list(
+        TABLES[title](JOB)
+    )
 
 
 def test_the_commands_on_the_page_exist() -> None:
@@ -42,7 +44,9 @@ def test_the_all_reduce_is_a_ring_over_its_slowest_link(num_gpus: int, seconds: 
 def test_a_step_waits_for_the_gradients_or_for_the_images() -> None:
     slow_network = replace(A100, network_bytes_per_second=1e8)
     step = step_of(JOB, slow_network, 64)
-    assert step.seconds == pytest.approx(step.compute_s + step.all_reduce_s - step.compute_s * 2 / 3)
+    assert step.seconds == pytest.approx(
+        step.compute_s + step.all_reduce_s - step.compute_s * 2 / 3
+    )
     few_cores = replace(A100, cores=1)
     assert step_of(JOB, few_cores, 8).seconds == pytest.approx(8 * 64 / 419)
     assert step_of(JOB, few_cores, 8, is_cached=True).seconds == pytest.approx(8 * 64 / 4783)

@@ -8,7 +8,17 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = {"azure", "matplotlib", "mlflow", "pandas", "pyarrow", "scipy", "sklearn", "torch", "torchvision"}
+HEAVY = {
+    "azure",
+    "matplotlib",
+    "mlflow",
+    "pandas",
+    "pyarrow",
+    "scipy",
+    "sklearn",
+    "torch",
+    "torchvision",
+}
 # numpy, Pillow, rich, tyro, msgspec and the standard library; loading a module takes about 0.4 ms.
 MAX_MODULES = 600
 
@@ -56,8 +66,14 @@ def test_nothing_heavy_is_loaded_for_help_or_a_refusal(
 
 def test_what_decoder_processes_import_is_light() -> None:
     imported = "import sys; from train_pytorch_model.data import decoders; print(*sys.modules)"
-    ended = subprocess.run([sys.executable, "-c", imported], capture_output=True, text=True, check=True)
-    assert {name.partition(".")[0] for name in ended.stdout.split()} & {*HEAVY, "rich", "tyro"} == set()
+    ended = subprocess.run(
+        [sys.executable, "-c", imported], capture_output=True, text=True, check=True
+    )
+    assert {name.partition(".")[0] for name in ended.stdout.split()} & {
+        *HEAVY,
+        "rich",
+        "tyro",
+    } == set()
 
 
 BUILT = """
@@ -91,7 +107,9 @@ runpy.run_module(sys.argv.pop(1), run_name="__main__")
 
 
 @pytest.mark.parametrize("module", ["train_pytorch_model", "train_pytorch_model.run"])
-def test_ctrl_c_before_the_program_is_loaded_shows_no_traceback(tmp_path: Path, module: str) -> None:
+def test_ctrl_c_before_the_program_is_loaded_shows_no_traceback(
+    tmp_path: Path, module: str
+) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", INTERRUPTED, module, *REFUSED],
         capture_output=True,

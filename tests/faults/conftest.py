@@ -13,7 +13,9 @@ from tests.painting import paint_folders
 
 @pytest.fixture(scope="session")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """15 training images in batches of 4: an epoch is four steps of one process, or two steps of two."""
+    """15 training images in batches of 4: an epoch is four steps of one process, or two steps of
+    two.
+    """
     from train_pytorch_model.commands.init_model import InitModel
     from train_pytorch_model.words.settings import Recipe
 
@@ -24,13 +26,14 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
         patch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
-        # A small network with dropout (random) and batch norms (statistics differ between processes). The
-        # second epoch has larger images than the first.
+        # A small network with dropout (random) and batch norms (statistics differ between
+        # processes). The second epoch has larger images than the first.
         recipe = Recipe(precision="float32", image_size=96, early_size=64)
         InitModel(output=untrained, architecture="mobilenet_v3_small", recipe=recipe).run()
         zygote = Zygote(tmp_path_factory.mktemp("said"))
     bench = Bench(zygote, root, untrained, root / "mlflow.db")
-    # Created in advance: it takes seconds, and MLflow cannot repair a store whose creation was killed.
+    # Created in advance: it takes seconds, and MLflow cannot repair a store whose creation was
+    # killed.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import mlflow

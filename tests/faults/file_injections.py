@@ -1,4 +1,5 @@
-"""Faults of files: disks that are full, slow or lost, and files that go, lock or lie at chosen moments.
+"""Faults of files: disks that are full, slow or lost, and files that go, lock or lie at chosen
+moments.
 
 Each function is called in the trial's process before the program starts.
 """
@@ -21,7 +22,9 @@ CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2  # Linux: bypass file and folder pe
 
 
 def nothing_waits_for_the_disk() -> None:
-    """Skip fsync: what a process has written outlives it either way; only a power loss would differ."""
+    """Skip fsync: what a process has written outlives it either way; only a power loss would
+    differ.
+    """
     replace_in(os, "fsync", lambda _: None)
 
 
@@ -45,7 +48,8 @@ def kill_at_file_event(event: str, below: str, number: int = 1, if_there: str = 
 def remove_file_at_open(number: int, below: str, path: str) -> None:
     """Delete a listed image just before the `number`-th time that a file below a folder is opened.
 
-    Each process counts its own opens: the first process of a node to arrive reads the headers for all.
+    Each process counts its own opens: the first process of a node to arrive reads the headers for
+    all.
     """
     count = 0
 
@@ -87,10 +91,14 @@ def unreadable_for_rank(rank: int, path: str) -> None:
 
 
 def permissions_count() -> None:
-    """Drop root's capabilities to bypass file permissions, so that modes apply to it as to other users."""
+    """Drop root's capabilities to bypass file permissions, so that modes apply to it as to other
+    users.
+    """
     version, process = 0x20080522, 0  # _LINUX_CAPABILITY_VERSION_3; 0 is the calling process
     header = (ctypes.c_uint32 * 2)(version, process)
-    sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable: capabilities 0 to 31, then 32 to 63
+    sets = (
+        ctypes.c_uint32 * 6
+    )()  # effective, permitted, inheritable: capabilities 0 to 31, then 32 to 63
     libc = ctypes.CDLL(None, use_errno=True)
     assert libc.capget(header, sets) == 0
     sets[0] &= ~(1 << CAP_DAC_OVERRIDE | 1 << CAP_DAC_READ_SEARCH)
@@ -103,7 +111,9 @@ def limit_file_size(limit: int) -> None:
 
 
 def full_disk(below: str, after: int = 0) -> None:
-    """Fail with ENOSPC when a file below a folder is opened for writing, after the first `after` of them."""
+    """Fail with ENOSPC when a file below a folder is opened for writing, after the first `after` of
+    them.
+    """
     count = 0
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -121,7 +131,8 @@ def full_disk(below: str, after: int = 0) -> None:
 
 
 def mount(below: str, too_early: int) -> None:
-    """Make a folder behave like mounted storage: no renames, links or permissions, and new files appear late.
+    """Make a folder behave like mounted storage: no renames, links or permissions, and new files
+    appear late.
 
     The first `too_early` reads of each file written there return nothing.
     """

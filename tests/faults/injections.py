@@ -44,7 +44,9 @@ def inject(injections: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
 
 
 def constants(**values: float | tuple[float, ...]) -> None:
-    """Set constants of the package: `module__NAME` for `module.NAME`; a timedelta is given in seconds."""
+    """Set constants of the package: `module__NAME` for `module.NAME`; a timedelta is given in
+    seconds.
+    """
     for name, value in values.items():
         module_name, _, constant = name.rpartition("__")
         module = importlib.import_module("train_pytorch_model." + module_name.replace("__", "."))
@@ -69,7 +71,9 @@ def one_thread_is_enough() -> None:
 
 
 def little_patience_with_others(seconds: float) -> None:
-    """Shorten the timeout of collectives from the first step on, when every process has loaded torch."""
+    """Shorten the timeout of collectives from the first step on, when every process has loaded
+    torch.
+    """
     _before_step(0, None, lambda _: _set_pg_timeout(timedelta(seconds=seconds)))
 
 

@@ -25,7 +25,9 @@ def test_images_whose_decoder_fails_are_left_out_of_training(
     for name in REASONS:
         (training / "red" / name).write_bytes(encode(paint("red", 99)))
     faulty = ("decoders_do_what_names_say", dict[str, object]())
-    ended = bench.train(output, "--training-dataset", str(training), injections=[faulty], ranks=ranks)
+    ended = bench.train(
+        output, "--training-dataset", str(training), injections=[faulty], ranks=ranks
+    )
     assert set(ended.statuses) == {0}, ended
     assert "Traceback" not in ended.stderr
     assert len(result_of(output).metrics) == 2

@@ -48,7 +48,10 @@ def bad_files() -> dict[str, tuple[bytes, str]]:
     """Name → content, and the start of the reason for leaving it out."""
     rows = bytes(12_000 * (1 + 12_000 // 8))
     return {
-        "empty.png": (b"", "the file is empty: a download that failed, or a placeholder of cloud storage"),
+        "empty.png": (
+            b"",
+            "the file is empty: a download that failed, or a placeholder of cloud storage",
+        ),
         "text.jpg": (b"no image", NO_IMAGE),
         "truncated.png": (encode(paint("red", 2))[:-900], "OSError: "),
         "header.png": (
@@ -79,7 +82,9 @@ def test_unusual_images_are_trained_on_and_unreadable_ones_are_listed(
     (training / "red" / "link.png").symlink_to("/etc/passwd")
     (training / "red" / ".hidden.png").write_bytes(b"")
     before = changed_at(training)
-    listed = len(list((bench.folders / "training").rglob("*.png"))) + len(good_files()) + len(reasons)
+    listed = (
+        len(list((bench.folders / "training").rglob("*.png"))) + len(good_files()) + len(reasons)
+    )
     gone = {training / "green" / "3.png": 1, training / "green" / "4.png": listed}
     injections: list[Injection] = [
         ("permissions_count", {}),
@@ -117,8 +122,9 @@ def test_an_image_that_one_rank_cannot_read_is_left_out_by_all(bench: Bench, out
         trained = output / name
         ended = bench.train(trained, injections=[fails], ranks=2)
         assert set(ended.statuses) == {0}, ended
-        assert "Warning: Other images exist or are readable for rank 1; those of rank 0 are used.\n" in (
-            ended.stdout
+        assert (
+            "Warning: Other images exist or are readable for rank 1; those of rank 0 are used.\n"
+            in (ended.stdout)
         )
         assert left_out(trained).keys() == {name}
     ports = "--trained-model", trained, "--dataset", bench.folders / "training"
@@ -127,7 +133,9 @@ def test_an_image_that_one_rank_cannot_read_is_left_out_by_all(bench: Bench, out
         ended = job.wait()
         assert ended.statuses == [0, 0], ended
         assert "those of rank 0 are used." in ended.stdout
-        assert not (output / verb / "bad_images.csv").exists()  # there is one batch, and rank 0 has it
+        assert not (
+            output / verb / "bad_images.csv"
+        ).exists()  # there is one batch, and rank 0 has it
 
 
 def test_images_left_out_stay_left_out_when_the_folder_is_cleaned_before_resuming(

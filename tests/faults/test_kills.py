@@ -15,7 +15,11 @@ Undisturbed = Callable[[int], Result]
 
 @pytest.mark.parametrize(
     ("ranks", "step", "where"),
-    [(1, 5, "in epoch 2, after 4 of 15"), (2, 3, "in epoch 2, after 8 of 15"), (3, 2, "at the beginning of")],
+    [
+        (1, 5, "in epoch 2, after 4 of 15"),
+        (2, 3, "in epoch 2, after 8 of 15"),
+        (3, 2, "at the beginning of"),
+    ],
 )
 def test_a_run_killed_between_two_steps_resumes_to_the_same_result(
     bench: Bench, undisturbed: Undisturbed, output: Path, ranks: int, step: int, where: str
@@ -44,22 +48,42 @@ CHECKPOINTS, RUN = "trained.run/checkpoints/", "trained.run/"
     [
         pytest.param("open", RUN + "config.json", 1, "", id="before any file exists"),
         pytest.param("open", CHECKPOINTS, 1, "", id="before the first checkpoint"),
-        pytest.param("os.rename", CHECKPOINTS, 5, "", id="before the third checkpoint has its name"),
+        pytest.param(
+            "os.rename", CHECKPOINTS, 5, "", id="before the third checkpoint has its name"
+        ),
         pytest.param("open", CHECKPOINTS, 8, "", id="before the manifest of a checkpoint"),
         pytest.param("os.remove", CHECKPOINTS, 1, "", id="before an old checkpoint is removed"),
         pytest.param("open", "trained/", 4, "", id="while the model is written"),
-        pytest.param("open", "trained/manifest.json", 1, "", id="when nearly all of the model is written"),
         pytest.param(
-            "os.remove", "trained/_incomplete", 1, "trained/_meta.yaml", id="before the model is complete"
+            "open", "trained/manifest.json", 1, "", id="when nearly all of the model is written"
         ),
         pytest.param(
-            "shutil.rmtree", RUN + "checkpoints", 1, "trained/_meta.yaml", id="when the model is complete"
+            "os.remove",
+            "trained/_incomplete",
+            1,
+            "trained/_meta.yaml",
+            id="before the model is complete",
         ),
-        pytest.param("os.remove", RUN + "config.json", 1, "", id="before the run's last file is removed"),
+        pytest.param(
+            "shutil.rmtree",
+            RUN + "checkpoints",
+            1,
+            "trained/_meta.yaml",
+            id="when the model is complete",
+        ),
+        pytest.param(
+            "os.remove", RUN + "config.json", 1, "", id="before the run's last file is removed"
+        ),
     ],
 )
 def test_a_run_killed_while_writing_files_still_ends_with_the_same_result(
-    bench: Bench, undisturbed: Undisturbed, output: Path, event: str, below: str, number: int, if_there: str
+    bench: Bench,
+    undisturbed: Undisturbed,
+    output: Path,
+    event: str,
+    below: str,
+    number: int,
+    if_there: str,
 ) -> None:
     kill = {"event": event, "below": str(output.parent / below), "number": number}
     if if_there:

@@ -35,7 +35,15 @@ class MlflowRun:
 @pytest.fixture(scope="module")
 def runs(bench: Bench) -> list[MlflowRun]:
     """A run for each test, and one for the job that is ended; loading MLflow takes seconds."""
-    command = [sys.executable, "-W", "ignore", "-c", NEW_RUNS, f"sqlite:///{bench.store}", str(RUNS)]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-c",
+        NEW_RUNS,
+        f"sqlite:///{bench.store}",
+        str(RUNS),
+    ]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return [MlflowRun(run_id, Path(uri)) for run_id, uri in map(str.split, said.splitlines())]
 
@@ -46,7 +54,9 @@ def run(runs: list[MlflowRun]) -> MlflowRun:
 
 
 @pytest.fixture(scope="module")
-def ended_job(bench: Bench, runs: list[MlflowRun], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def ended_job(
+    bench: Bench, runs: list[MlflowRun], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """What a job leaves that is ended in its second epoch: its working directory, and its output."""
     root = tmp_path_factory.mktemp("job")
     (root / "node").mkdir()
@@ -122,10 +132,19 @@ def test_a_fresh_start_leaves_the_copy_alone(
     assert result_of(output) == undisturbed(1)
 
 
-def test_the_block_from_photographs_to_a_model_resumes_from_its_output(bench: Bench, output: Path) -> None:
+def test_the_block_from_photographs_to_a_model_resumes_from_its_output(
+    bench: Bench, output: Path
+) -> None:
     node = output.with_name("node")
     node.mkdir()
-    fit = ["fit", str(bench.folders / "training"), "--from-scratch", *bench.options, "--output", str(output)]
+    fit = [
+        "fit",
+        str(bench.folders / "training"),
+        "--from-scratch",
+        *bench.options,
+        "--output",
+        str(output),
+    ]
     node_of_azure: list[Injection] = [*bench.easier, ("as_an_azure_job", {"folder": str(node)})]
     stop = ("signal_at_step", {"number": 4, "signals": [signal.SIGTERM]})
     assert bench.launch(fit, [*node_of_azure, stop]).wait().status == 128 + signal.SIGTERM

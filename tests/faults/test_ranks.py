@@ -41,12 +41,16 @@ def test_a_stopped_rank_is_named_after_the_timeout(bench: Bench, output: Path) -
 def test_an_exception_on_one_rank_ends_all_and_is_reported_once(
     bench: Bench, output: Path, rank: int
 ) -> None:
-    ended = bench.train(output, injections=[("fault_at_step", {"number": 3, "rank": rank})], ranks=2)
+    ended = bench.train(
+        output, injections=[("fault_at_step", {"number": 3, "rank": rank})], ranks=2
+    )
     assert ended.statuses[rank] == 1
     assert ended.statuses[1 - rank] == 4
     assert ended.stderr.count(f"[rank{rank}]: ArithmeticError: nobody has thought of this\n") == 1
     assert (
-        ended.stderr.count(f"LostRankError: The processes of the run have lost each other: rank {rank} (")
+        ended.stderr.count(
+            f"LostRankError: The processes of the run have lost each other: rank {rank} ("
+        )
         == 1
     )
     assert bench.train(output, ranks=2).statuses == [0, 0]
@@ -70,7 +74,9 @@ def test_a_refusal_on_one_host_ends_all_processes_with_the_same_message(
     missing = ("missing_for_rank", {"rank": rank, "path": str(bench.folders / "validation")})
     ended = bench.train(output, injections=[missing], ranks=2)
     assert ended.statuses == [3, 3]
-    assert ended.stderr.startswith(f'InvalidDatasetError: Validation dataset "{bench.folders}/validation" is')
+    assert ended.stderr.startswith(
+        f'InvalidDatasetError: Validation dataset "{bench.folders}/validation" is'
+    )
     assert ended.stderr.count("\n") == 1
 
 
@@ -97,7 +103,10 @@ def test_a_launcher_names_the_killed_rank_and_leaves_no_workers(bench: Bench, ou
         os.kill(workers[1], signal.SIGKILL)
         said = agent.communicate(timeout=DEADLINE_S)[1]
         assert agent.returncode == 128 + signal.SIGKILL, said
-        assert f"Rank 1 (process {workers[1]}) was ended by SIGKILL, as the system does when memory" in said
+        assert (
+            f"Rank 1 (process {workers[1]}) was ended by SIGKILL, as the system does when memory"
+            in said
+        )
         assert "Traceback" not in said
         wait_until(lambda: not any(map(is_alive, workers)), "no workers")
 
@@ -110,7 +119,15 @@ def test_no_worker_outlives_its_launcher(bench: Bench, output: Path) -> None:
 
 
 def test_processes_restarted_by_torchrun_reconnect_and_resume(bench: Bench, output: Path) -> None:
-    line = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
+    line = [
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "--max-restarts",
+        "1",
+    ]
     command = [*line, "-m", "train_pytorch_model", *bench.arguments(output, "--epochs", "8")]
     with launched(bench, output, *command) as (torchrun, workers):
         os.kill(workers[1], signal.SIGKILL)
@@ -120,8 +137,12 @@ def test_processes_restarted_by_torchrun_reconnect_and_resume(bench: Bench, outp
         assert (output / "_meta.yaml").exists()
 
 
-def test_a_restarted_group_ignores_addresses_left_by_the_previous_one(bench: Bench, tmp_path: Path) -> None:
-    """torchrun reuses the store, where the first process to arrive finds the addresses of dead processes."""
+def test_a_restarted_group_ignores_addresses_left_by_the_previous_one(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """torchrun reuses the store, where the first process to arrive finds the addresses of dead
+    processes.
+    """
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     faults: list[Injection] = [
         ("signal_at_step", {"number": 3, "signals": [signal.SIGKILL], "rank": 1}),
@@ -139,7 +160,9 @@ def test_a_restarted_group_ignores_addresses_left_by_the_previous_one(bench: Ben
 
 
 @contextlib.contextmanager
-def launched(bench: Bench, output: Path, *command: str) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+def launched(
+    bench: Bench, output: Path, *command: str
+) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
     """A launcher and its two workers in rank order, after their first epoch."""
     command = command or ("-c", AGENT, *bench.arguments(output, *LONG))
     launcher = subprocess.Popen(
@@ -147,7 +170,8 @@ def launched(bench: Bench, output: Path, *command: str) -> Iterator[tuple[subpro
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "MLFLOW_TRACKING_URI": f"sqlite:///{bench.store}"},
+        env=os.environ
+        | {"CUDA_VISIBLE_DEVICES": "", "MLFLOW_TRACKING_URI": f"sqlite:///{bench.store}"},
     )
     workers: list[int] = []
     try:

@@ -22,15 +22,21 @@ Undisturbed = Callable[[int], Result]
 
 
 @pytest.fixture(scope="module")
-def interrupted(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, int], None]:
-    """Place the run folder of a training by `ranks` processes, stopped in epoch 2, beside an output."""
+def interrupted(
+    bench: Bench, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[Path, int], None]:
+    """Place the run folder of a training by `ranks` processes, stopped in epoch 2, beside an
+    output.
+    """
     folders: dict[int, Path] = {}
 
     def place(output: Path, ranks: int = 1) -> None:
         if ranks not in folders:
             original = tmp_path_factory.mktemp("interrupted") / "trained"
             stop = ("signal_at_step", {"number": 4 // ranks, "signals": [signal.SIGTERM]})
-            assert bench.train(original, injections=[stop], ranks=ranks).status == 128 + signal.SIGTERM
+            assert (
+                bench.train(original, injections=[stop], ranks=ranks).status == 128 + signal.SIGTERM
+            )
             folders[ranks] = run_folder_of(original)
         shutil.copytree(folders[ranks], run_folder_of(output))
 
@@ -51,9 +57,12 @@ def test_a_second_job_with_the_same_output_is_refused(
         refused = bench.train(output, *option)
         assert refused.statuses == [2]
         assert refused.stderr.startswith(
-            f"OutputDirectoryError: --trained-model: another run is writing here: process {first.pid} on "
+            "OutputDirectoryError: --trained-model: another run is writing here: process"
+            f" {first.pid} on "
         )
-    assert bench.train(output, ranks=2).statuses[0] == 2  # as under torchrun, which hides the status
+    assert (
+        bench.train(output, ranks=2).statuses[0] == 2
+    )  # as under torchrun, which hides the status
     assert not (run_folder_of(output) / "status.json").exists()
     first.send(signal.SIGCONT)
     assert job.wait().statuses == [0]
@@ -90,7 +99,9 @@ def test_a_run_with_other_options_or_inputs_is_refused_with_the_differences(
     assert sorted(run_folder_of(output).rglob("*")) == before
 
 
-def test_a_fresh_run_may_have_other_parameters(bench: Bench, interrupted: Interrupted, output: Path) -> None:
+def test_a_fresh_run_may_have_other_parameters(
+    bench: Bench, interrupted: Interrupted, output: Path
+) -> None:
     interrupted(output)
     ended = bench.train(output, "--fresh", "--random-seed", "7")
     assert ended.statuses == [0], ended
@@ -105,8 +116,8 @@ def test_a_run_resumes_with_another_number_of_processes_and_warns(
     ended = bench.train(output)
     assert ended.statuses == [0], ended
     assert (
-        "Warning: The run was started with processes 2 and resumes with 1: its result will not equal"
-        in ended.stdout
+        "Warning: The run was started with processes 2 and resumes with 1: its result will not"
+        " equal" in ended.stdout
     )
     assert "Resumed     in epoch 2, after 8 of 15 images\n" in ended.stdout
     assert [json.loads(record)["epoch"] for record in result_of(output).metrics] == [1, 2]
@@ -163,7 +174,8 @@ def test_a_value_that_is_not_finite_on_one_rank_rolls_all_ranks_back(
     ended = bench.train(output, injections=[of_rank_1(name, numbers=[3])], ranks=2)
     assert ended.statuses == [0, 0], ended
     assert (
-        f"Warning: {what} is no longer a finite number at step 2 of epoch 2. Back to step 1" in ended.stdout
+        f"Warning: {what} is no longer a finite number at step 2 of epoch 2. Back to step 1"
+        in ended.stdout
     )
     assert ended.stdout.count("the learning rate halved from here on (1 of 3 times).") == 1
 
@@ -173,8 +185,12 @@ def test_training_fails_at_the_fourth_loss_that_is_not_finite(bench: Bench, outp
     failed: Ended = bench.train(output, injections=[nan], ranks=2)
     assert failed.statuses == [4, 4]
     assert failed.stdout.count("the learning rate halved from here on (") == 3
-    assert failed.stderr.startswith("TrainingError: The training loss is no longer a finite number at step 2")
-    assert "after halving the learning rate 3 times. Lower --learning-rate, now 0.01" in failed.stderr
+    assert failed.stderr.startswith(
+        "TrainingError: The training loss is no longer a finite number at step 2"
+    )
+    assert (
+        "after halving the learning rate 3 times. Lower --learning-rate, now 0.01" in failed.stderr
+    )
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -185,12 +201,12 @@ def test_after_running_out_of_memory_the_next_start_halves_the_micro_batch(
     failed = bench.train(output, *BATCHES_OF_5, injections=[injection], ranks=ranks)
     assert failed.statuses == [4] * ranks
     assert (
-        "ModuleOutOfMemoryError: Memory has been exhausted, unable to complete running of module. Details:"
-        in (failed.stderr)
+        "ModuleOutOfMemoryError: Memory has been exhausted, unable to complete running of module."
+        " Details:" in (failed.stderr)
     )
     assert (
-        "5 images at once do not fit (CUDA out of memory. Tried to allocate 2.00 GiB). The same command"
-        in (failed.stderr)
+        "5 images at once do not fit (CUDA out of memory. Tried to allocate 2.00 GiB). The same"
+        " command" in (failed.stderr)
     )
     still = ("out_of_memory", {"number": 0, "above": 3})
     ended = bench.train(output, *BATCHES_OF_5, injections=[still], ranks=ranks)

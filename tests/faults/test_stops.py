@@ -8,7 +8,9 @@ import pytest
 
 from tests.faults.trials import Bench, Injection, Result, checkpoints_of, result_of, run_folder_of
 
-AT_ONCE = "\nStopped by {} at once. The same command resumes from the last checkpoint, if there is any.\n"
+AT_ONCE = (
+    "\nStopped by {} at once. The same command resumes from the last checkpoint, if there is any.\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -17,9 +19,15 @@ AT_ONCE = "\nStopped by {} at once. The same command resumes from the last check
         pytest.param(signal.SIGTERM, 1, "signal_at_step", "in epoch 2, after ", id="SIGTERM"),
         pytest.param(signal.SIGINT, 1, "signal_at_step", "in epoch 2, after ", id="SIGINT"),
         pytest.param(signal.SIGHUP, 1, "signal_at_step", "in epoch 2, after ", id="SIGHUP"),
-        pytest.param(signal.SIGTERM, 2, "signal_at_step", "in epoch 2, after ", id="one of two ranks"),
         pytest.param(
-            signal.SIGTERM, 1, "signal_in_validation", "in epoch 2, after 15 of 15", id="in validation"
+            signal.SIGTERM, 2, "signal_at_step", "in epoch 2, after ", id="one of two ranks"
+        ),
+        pytest.param(
+            signal.SIGTERM,
+            1,
+            "signal_in_validation",
+            "in epoch 2, after 15 of 15",
+            id="in validation",
         ),
     ],
 )
@@ -78,7 +86,9 @@ def test_a_second_signal_ends_a_run_at_once(bench: Bench, output: Path) -> None:
 def test_a_step_that_never_ends_is_not_waited_for(bench: Bench, output: Path) -> None:
     asked = ("signal_at_step", {"number": 0, "signals": [signal.SIGTERM]})
     patience = ("constants", {"machine__stop_requests__GRACE_S": 0.5})
-    ended = bench.train(output, injections=[patience, ("sleep_in_steps", {"seconds": 600.0}), asked])
+    ended = bench.train(
+        output, injections=[patience, ("sleep_in_steps", {"seconds": 600.0}), asked]
+    )
     assert ended.statuses == [128 + signal.SIGTERM]
     assert ended.stderr == AT_ONCE.format("SIGTERM")
 
@@ -91,4 +101,7 @@ def test_a_stop_whose_checkpoint_cannot_be_written_is_reported(bench: Bench, out
     stopped = bench.train(output, injections=injections)
     assert stopped.statuses == [128 + signal.SIGTERM]
     assert "No final checkpoint could be written to " in stopped.stderr
-    assert "Warning: A checkpoint cannot be written ([Errno 28] No space left on device: " in stopped.stdout
+    assert (
+        "Warning: A checkpoint cannot be written ([Errno 28] No space left on device: "
+        in stopped.stdout
+    )

@@ -24,10 +24,13 @@ def test_training_continues_without_space_for_checkpoints(
     assert not run_folder_of(output).exists()
 
 
-def test_training_does_not_wait_for_a_slow_disk(bench: Bench, undisturbed: Undisturbed, output: Path) -> None:
+def test_training_does_not_wait_for_a_slow_disk(
+    bench: Bench, undisturbed: Undisturbed, output: Path
+) -> None:
     """It would wait forever: the disk writes nothing until the third step of the second epoch."""
     job = bench.launch(
-        bench.arguments(output), [("mlflow_is_left_out", {}), ("checkpoints_wait_for_step", {"number": 6})]
+        bench.arguments(output),
+        [("mlflow_is_left_out", {}), ("checkpoints_wait_for_step", {"number": 6})],
     )
     ended = job.wait()
     assert ended.statuses == [0], ended
@@ -44,7 +47,9 @@ def test_a_run_folder_that_vanishes_does_not_end_the_training(
     assert ended.statuses == [0], ended
     assert result_of(output) == undisturbed(1)
     if is_replaced:
-        assert "Warning: A checkpoint cannot be written ([Errno 20] Not a directory: " in ended.stdout
+        assert (
+            "Warning: A checkpoint cannot be written ([Errno 20] Not a directory: " in ended.stdout
+        )
         assert f"Warning: {run} cannot be written: " in ended.stdout
         assert run.is_file()
     else:
@@ -73,7 +78,8 @@ def test_a_model_that_could_not_be_written_is_written_by_repeating_the_command(
     failed = bench.train(output, injections=[full])
     assert failed.statuses == [4], failed
     assert failed.stderr.startswith(
-        f"TrainingError: The model is trained, but: --trained-model {output} cannot be finished, and nothing"
+        f"TrainingError: The model is trained, but: --trained-model {output} cannot be finished,"
+        " and nothing"
         " is left of it: [Errno 28] No space left on device: "
     )
     assert failed.stderr.endswith(" The same command writes it without training again.\n")
@@ -81,7 +87,10 @@ def test_a_model_that_could_not_be_written_is_written_by_repeating_the_command(
     assert not output.exists()
     ended = bench.train(output)
     assert ended.statuses == [0], ended
-    assert "Resumed     after the last epoch; only the trained model directory is missing" in ended.stdout
+    assert (
+        "Resumed     after the last epoch; only the trained model directory is missing"
+        in ended.stdout
+    )
     assert "Epoch" not in ended.stdout
     assert result_of(output) == undisturbed(1)
 
@@ -89,7 +98,9 @@ def test_a_model_that_could_not_be_written_is_written_by_repeating_the_command(
 def test_a_model_is_written_to_a_mounted_storage(
     bench: Bench, undisturbed: Undisturbed, output: Path
 ) -> None:
-    """The storage has no renames and shows a new file only at the third read; the run folder is local."""
+    """The storage has no renames and shows a new file only at the third read; the run folder is
+    local.
+    """
     mounted = ("mount", {"below": f"{output}/", "too_early": 2})
     ended = bench.train(output, injections=[mounted])
     assert ended.statuses == [0], ended
@@ -132,7 +143,9 @@ def test_when_nothing_fits_on_the_disk_the_checkpoint_is_saved_elsewhere(
     output = small_disk / "trained"
     failed = bench.train(output)
     assert failed.statuses == [4], failed
-    found = re.search(r"Its checkpoint is in (\S+)\. Move its two files to (\S+)\. The same", failed.stderr)
+    found = re.search(
+        r"Its checkpoint is in (\S+)\. Move its two files to (\S+)\. The same", failed.stderr
+    )
     assert found, failed.stderr
     elsewhere, checkpoints = map(Path, found.groups())
     assert checkpoints == run_folder_of(output) / "checkpoints"

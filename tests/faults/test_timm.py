@@ -60,7 +60,9 @@ def probabilities_in(scored: Path) -> np.ndarray:
     return np.asarray(pd.read_parquet(scored / "_data.parquet").filter(like="Scored Probabilities"))
 
 
-def test_a_killed_run_resumes_to_the_same_model(timm_bench: Bench, trained: Path, tmp_path: Path) -> None:
+def test_a_killed_run_resumes_to_the_same_model(
+    timm_bench: Bench, trained: Path, tmp_path: Path
+) -> None:
     assert timm_bench.train(tmp_path / "undisturbed").status == 0
     assert result_of(trained) == result_of(tmp_path / "undisturbed")
 
@@ -76,7 +78,9 @@ def test_an_export_computes_the_scores(
     assert (framing.height, framing.width) == (160, 160)
     pixels = [framing.apply(decode(path)) for path in sorted(images.glob("*/*"))]
     session = onnxruntime.InferenceSession(output, providers=["CPUExecutionProvider"])
-    (probabilities,) = session.run(["probabilities"], {"images": np.stack(pixels).transpose(0, 3, 1, 2)})
+    (probabilities,) = session.run(
+        ["probabilities"], {"images": np.stack(pixels).transpose(0, 3, 1, 2)}
+    )
     np.testing.assert_allclose(probabilities, probabilities_in(scored), atol=1e-4)
 
 

@@ -24,7 +24,9 @@ SEED = int(os.environ.get("FAULTS_SEED", "0")) or random.SystemRandom().randrang
 def test_many_random_kills_change_no_result(
     bench: Bench, undisturbed: Callable[[int], Result], tmp_path: Path, ranks: int
 ) -> None:
-    """Each run is killed until it completes; none may differ, hang, fail otherwise, or leave files behind."""
+    """Each run is killed until it completes; none may differ, hang, fail otherwise, or leave files
+    behind.
+    """
     moments = random.Random(SEED + ranks)
     expected = undisturbed(ranks)
     output = tmp_path / "0" / "trained"
@@ -38,7 +40,9 @@ def test_many_random_kills_change_no_result(
         for attempt in range(1, 1000):
             job = bench.start(output, ranks=ranks, in_earnest=attempt % 2 == 0)
             time.sleep(moments.uniform(0, longest_s))
-            with_signal = moments.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGTERM])
+            with_signal = moments.choice(
+                [signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]
+            )
             killed = moments.choice(job.processes)
             is_killed = killed.is_alive()
             if is_killed:

@@ -1,4 +1,6 @@
-"""Trials: run the program in separate processes, signal them, wait for them and inspect their results."""
+"""Trials: run the program in separate processes, signal them, wait for them and inspect their
+results.
+"""
 
 import hashlib
 import json
@@ -37,7 +39,10 @@ class Process:
         return self.zygote.ask({"pid": self.pid, "timeout_s": 0.0}) is None
 
     def wait(self, timeout_s: float = DEADLINE_S) -> int:
-        """Return the exit status, -n after signal n. At the timeout, kill the process and fail the test."""
+        """Return the exit status, -n after signal n.
+
+        At the timeout, kill the process and fail the test.
+        """
         status = self.zygote.ask({"pid": self.pid, "timeout_s": timeout_s})
         if status is None:
             self.send(signal.SIGKILL)
@@ -67,7 +72,10 @@ class Zygote:
         return json.loads(self._process.stdout.readline())
 
     def start(
-        self, arguments: Sequence[str], environment: Mapping[str, str], injections: Sequence[Injection]
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        injections: Sequence[Injection],
     ) -> Process:
         self._count += 1
         stdout, stderr = (self._scratch / f"{self._count}.{name}" for name in ("stdout", "stderr"))
@@ -116,7 +124,9 @@ class Job:
         return Ended(statuses, stdout, stderr)
 
     def end_as_a_launcher_would(self, grace_s: float) -> None:
-        """Kill processes that outlive the grace period: they may not have connected to the one that ended."""
+        """Kill processes that outlive the grace period: they may not have connected to the one that
+        ended.
+        """
         deadline = time.monotonic() + grace_s
         while any(process.is_alive() for process in self.processes):
             if time.monotonic() > deadline:
@@ -152,7 +162,12 @@ class Bench:
             "--validation-dataset": self.folders / "validation",
             "--trained-model": output,
         }
-        return ["train", *(str(text) for port in ports.items() for text in port), *self.options, *more]
+        return [
+            "train",
+            *(str(text) for port in ports.items() for text in port),
+            *self.options,
+            *more,
+        ]
 
     def start(
         self,
@@ -169,7 +184,9 @@ class Bench:
         easier = () if in_earnest else self.easier
         return self.launch(self.arguments(output, *more), [*easier, *injections], ranks)
 
-    def launch(self, arguments: Sequence[str], injections: Sequence[Injection] = (), ranks: int = 1) -> Job:
+    def launch(
+        self, arguments: Sequence[str], injections: Sequence[Injection] = (), ranks: int = 1
+    ) -> Job:
         """Start any command of the program, in `ranks` processes."""
         port = str(free_port())
         processes = []
@@ -184,7 +201,9 @@ class Bench:
             processes.append(self.zygote.start(arguments, environment, [*self.always, *injections]))
         return Job(processes)
 
-    def train(self, output: Path, *more: str, injections: Sequence[Injection] = (), ranks: int = 1) -> Ended:
+    def train(
+        self, output: Path, *more: str, injections: Sequence[Injection] = (), ranks: int = 1
+    ) -> Ended:
         """Start a training and wait for its end."""
         return self.start(output, *more, injections=injections, ranks=ranks).wait()
 

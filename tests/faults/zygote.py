@@ -29,7 +29,10 @@ __all__ = ["mlflow", "pd", "predicting", "training"]
 
 
 def serve() -> dict[str, Any] | None:
-    """Follow orders. Return the order in a process forked for it, and None when there are no more."""
+    """Follow orders.
+
+    Return the order in a process forked for it, and None when there are no more.
+    """
     for line in sys.stdin:
         order = json.loads(line)
         if "arguments" in order:
@@ -65,7 +68,9 @@ def run(order: dict[str, Any]) -> None:
         os.dup2(opened, descriptor)
         os.close(opened)
     sys.argv = ["train-pytorch-model", *order["arguments"]]
-    sys.modules["__main__"] = ModuleType("__main__")  # decoder processes would import this one again
+    sys.modules["__main__"] = ModuleType(
+        "__main__"
+    )  # decoder processes would import this one again
     os.environ.update(order["environment"])
     inject(order["injections"])
     leave_after(main)

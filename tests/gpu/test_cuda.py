@@ -53,7 +53,9 @@ def test_a_model_trained_on_the_gpu_predicts_the_same_on_the_cpu(trained: Path) 
 def test_auto_precision_is_the_best_the_device_supports() -> None:
     device = torch.device("cuda", 0)
     is_ampere = torch.cuda.get_device_capability(device) >= (8, 0)
-    assert choose_precision("auto", device).dtype is (torch.bfloat16 if is_ampere else torch.float16)
+    assert choose_precision("auto", device).dtype is (
+        torch.bfloat16 if is_ampere else torch.float16
+    )
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")

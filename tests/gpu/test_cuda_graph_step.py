@@ -21,8 +21,19 @@ from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inp
 from train_pytorch_model.loop import step as steps
 from train_pytorch_model.loop.epoch import open_batches
 from train_pytorch_model.loop.metrics import UNIT, Sums
-from train_pytorch_model.loop.optimizer import OptimizerName, choose_precision, make_optimizer, momentum_of
-from train_pytorch_model.loop.step import DECIDED_AT, WARMUP_STEPS, CudaGraphStep, FlatGradients, TrainStep
+from train_pytorch_model.loop.optimizer import (
+    OptimizerName,
+    choose_precision,
+    make_optimizer,
+    momentum_of,
+)
+from train_pytorch_model.loop.step import (
+    DECIDED_AT,
+    WARMUP_STEPS,
+    CudaGraphStep,
+    FlatGradients,
+    TrainStep,
+)
 from train_pytorch_model.networks.batch_norms import freeze_statistics, set_training_mode
 from train_pytorch_model.words.settings import TrainConfig
 
@@ -35,7 +46,9 @@ SIZES = [8, 7] * 8  # like an epoch that does not divide evenly into batches
 
 
 def make_step(
-    precision: str = "float32", keeps_statistics: bool = False, optimizer_name: OptimizerName = "sgd"
+    precision: str = "float32",
+    keeps_statistics: bool = False,
+    optimizer_name: OptimizerName = "sgd",
 ) -> TrainStep:
     """With frozen statistics, as when fine-tuning, backbone and head have their own learning rates."""
     device = torch.device("cuda", 0)
@@ -54,7 +67,9 @@ def make_step(
     if keeps_statistics:
         freeze_statistics(model)
         set_training_mode(model)
-        factors = dict.fromkeys(model.parameters(), 0.25) | dict.fromkeys(model[-1].parameters(), 0.5)
+        factors = dict.fromkeys(model.parameters(), 0.25) | dict.fromkeys(
+            model[-1].parameters(), 0.5
+        )
     chosen = choose_precision(precision, device)
 
     def loss_sum(logits: Tensor, targets: Tensor) -> Tensor:
@@ -185,7 +200,9 @@ def test_a_batch_with_unreadable_images_runs_eagerly() -> None:
     assert sums.values[3] == 46
 
 
-def test_a_step_that_takes_most_of_the_memory_is_not_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_takes_most_of_the_memory_is_not_captured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(steps, "MAX_MEMORY_FRACTION", 0.0)
     step = make_step()
     captured = CudaGraphStep(step, lambda _: None)
@@ -254,7 +271,9 @@ def test_training_continues_whether_or_not_compiling_fails(
     assert training.state.best.metrics.loss < math.log(3)
 
 
-def test_small_early_images_are_followed_by_large_ones(tmp_path: Path, untrained_resnet18: Path) -> None:
+def test_small_early_images_are_followed_by_large_ones(
+    tmp_path: Path, untrained_resnet18: Path
+) -> None:
     images = paint_folders(tmp_path / "images", 20, size=(96, 96))
     inputs = open_training_inputs(untrained_resnet18, images, images).with_flips(True)
     training = train_two_epochs(replace(inputs, recipe=replace(inputs.recipe, early_size=(64, 64))))
@@ -268,7 +287,9 @@ def test_small_early_images_are_followed_by_large_ones(tmp_path: Path, untrained
 def train_two_epochs(inputs: TrainingInputs) -> Training:
     """Train for two epochs at four images per step, synchronizing at each step."""
     world = World(0, 1, 0, 1, torch.device("cuda", 0))
-    training = start_training(TrainConfig(batch_size=4, epochs=2, learning_rate=0.01), inputs, world)
+    training = start_training(
+        TrainConfig(batch_size=4, epochs=2, learning_rate=0.01), inputs, world
+    )
     with start_readers(world) as readers, open_batches(training.plan, readers) as batches:
         for _ in range(2):
             training.train(batches, lambda _: torch.cuda.synchronize())

@@ -1,7 +1,9 @@
-"""A host of Azure ML's managed endpoints: the environment that a model declares, and a scoring script in it.
+"""A host of Azure ML's managed endpoints: the environment that a model declares, and a scoring
+script in it.
 
-In the gate, packages of the tests' own environment stand in for those that the model pins alike, PyTorch
-above all: `python -m tests.programs.azure_host MODEL FOLDER` installs everything, minutes and gigabytes.
+In the gate, packages of the tests' own environment stand in for those that the model pins alike,
+PyTorch above all: `python -m tests.programs.azure_host MODEL FOLDER` installs everything, minutes
+and gigabytes.
 """
 
 import subprocess
@@ -14,8 +16,9 @@ import yaml
 # Of another version for azure-ai-ml, so that the host must get its own; and not the project itself.
 NOT_SHARED = ("azure", "opentelemetry", "train_pytorch_model", "__editable__", "pip")
 
-# What Azure ML's own script for MLflow models imports and calls, at start-up and for a request: written for
-# these tests. The server hands `run` the value of `input_data`, of which inference-schema makes a table.
+# What Azure ML's own script for MLflow models imports and calls, at start-up and for a request:
+# written for these tests. The server hands `run` the value of `input_data`, of which
+# inference-schema makes a table.
 SCRIPT = """
 import json, os, sys
 from pathlib import Path
@@ -63,7 +66,16 @@ def make_host(model: Path, folder: Path, not_shared: tuple[str, ...] | None = NO
     (pip,) = (entry["pip"] for entry in document["dependencies"] if isinstance(entry, dict))
     requirements = folder / "requirements.txt"
     requirements.write_text("\n".join(pip))
-    pip_install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--retries", "0"]
+    pip_install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(python),
+        "install",
+        "--retries",
+        "0",
+    ]
     command = [*pip_install, "--requirement", str(requirements)]
     installed = subprocess.run(command, capture_output=True, text=True, check=False)
     if "(from versions: none)" in installed.stderr:
@@ -78,7 +90,11 @@ def _share(folder: Path, not_shared: tuple[str, ...]) -> Path:
     for path in (path for path in map(Path, sys.path) if path.name == "site-packages"):
         for entry in path.iterdir():
             link = folder / entry.name
-            if not entry.name.startswith(not_shared) and entry.suffix != ".pth" and not link.exists():
+            if (
+                not entry.name.startswith(not_shared)
+                and entry.suffix != ".pth"
+                and not link.exists()
+            ):
                 link.symlink_to(entry)
     return folder
 

@@ -1,4 +1,5 @@
-"""The parts of Azure that `submit` needs: a workspace and storage, in memory, below azure-core's transport.
+"""The parts of Azure that `submit` needs: a workspace and storage, in memory, below azure-core's
+transport.
 
 azure-ai-ml, azure-core and azure-storage-blob are real. Requests are recorded, and none is sent.
 """
@@ -53,7 +54,11 @@ COMPONENT = {
     "command": "python",
     "environment": "azureml:any:1",
 }
-CODE = {"id": f"{ID}/codes/known/versions/1", "name": "1", "properties": {"codeUri": f"{CONTAINER}/src"}}
+CODE = {
+    "id": f"{ID}/codes/known/versions/1",
+    "name": "1",
+    "properties": {"codeUri": f"{CONTAINER}/src"},
+}
 
 Answer = tuple[int, Any]
 
@@ -101,7 +106,9 @@ class AzureService:
     job: dict[str, Any] = field(default_factory=dict)
     """The job as it was submitted."""
 
-    def send(self, adapter: HTTPAdapter, request: requests.PreparedRequest, **_: Any) -> requests.Response:
+    def send(
+        self, adapter: HTTPAdapter, request: requests.PreparedRequest, **_: Any
+    ) -> requests.Response:
         """Stand-in for `HTTPAdapter.send`."""
         url = urlsplit(str(request.url))
         call = Call(str(request.method), unquote(url.path), _body(request))
@@ -126,11 +133,15 @@ class AzureService:
 
     def changes(self) -> list[str]:
         """The resources that were created or changed, without uploads."""
-        return [str(call) for call in self.calls if call.method == "PUT" and call.path.startswith(ID)]
+        return [
+            str(call) for call in self.calls if call.method == "PUT" and call.path.startswith(ID)
+        ]
 
     def uploaded(self) -> set[str]:
         """The names of the blobs that were written, without the folder named by a hash."""
-        puts = [call.path for call in self.calls if call.method == "PUT" and "/container/" in call.path]
+        puts = [
+            call.path for call in self.calls if call.method == "PUT" and "/container/" in call.path
+        ]
         return {re.sub(r"^/container/(LocalUpload/[0-9a-f]+/)?", "", path) for path in puts}
 
     def _management(self, call: Call) -> Answer:
@@ -142,7 +153,12 @@ class AzureService:
             case "GET", "":
                 tracking = f"azureml://westeurope.api.azureml.ms/mlflow/v1.0{ID}"
                 properties = {"discoveryUrl": f"{HISTORY}/discovery", "mlFlowTrackingUri": tracking}
-                return 200, {"id": ID, "name": WORKSPACE, "location": "westeurope", "properties": properties}
+                return 200, {
+                    "id": ID,
+                    "name": WORKSPACE,
+                    "location": "westeurope",
+                    "properties": properties,
+                }
             case "GET", "computes":
                 return (200, self.computes[name]) if name in self.computes else _not_found(name)
             case "PUT", "computes":
@@ -153,7 +169,9 @@ class AzureService:
                 self.job = {"id": f"{ID}/jobs/{name}", "name": name, **call.body}
                 return 201, self.job
             case "GET", "jobs":
-                services = {"Studio": {"endpoint": "https://ml.azure.com/job", "jobServiceType": "Studio"}}
+                services = {
+                    "Studio": {"endpoint": "https://ml.azure.com/job", "jobServiceType": "Studio"}
+                }
                 # The thread that shows the log also asks once.
                 is_watch = threading.current_thread() is threading.main_thread()
                 status = _next(self.statuses) if is_watch else self.statuses[0]
@@ -164,7 +182,11 @@ class AzureService:
             case "GET", "components":
                 component, _, version = name.partition("/versions/")
                 if f"{component}:{version}" in self.components:
-                    return 200, {"id": ID + path, "name": version, "properties": {"componentSpec": COMPONENT}}
+                    return 200, {
+                        "id": ID + path,
+                        "name": version,
+                        "properties": {"componentSpec": COMPONENT},
+                    }
                 return _not_found(name)
             case "GET", "environments":
                 if name.replace("/versions/", ":") in self.environments:
@@ -185,7 +207,9 @@ class AzureService:
         if path.endswith("/children"):
             steps = self.steps.items()
             return 200, {
-                "value": [{"runId": name, "displayName": name, "status": status} for name, status in steps]
+                "value": [
+                    {"runId": name, "displayName": name, "status": status} for name, status in steps
+                ]
             }
         if path == "/discovery":
             return 200, {"api": HISTORY, "history": HISTORY}
@@ -201,11 +225,17 @@ class AzureService:
             }
         return _not_found(path)
 
-    def _storage(self, call: Call, query: dict[str, list[str]]) -> tuple[int, bytes, dict[str, str]]:
+    def _storage(
+        self, call: Call, query: dict[str, list[str]]
+    ) -> tuple[int, bytes, dict[str, str]]:
         headers = {"ETag": '"1"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}
         name = call.path.removeprefix("/container").strip("/")
         if query.get("comp") == ["list"]:
-            return 200, self._listed(query.get("prefix", [""])[0]), {"Content-Type": "application/xml"}
+            return (
+                200,
+                self._listed(query.get("prefix", [""])[0]),
+                {"Content-Type": "application/xml"},
+            )
         if call.method == "PUT":
             if "comp" not in query:
                 self.blobs[name] = call.body or b""
@@ -236,7 +266,12 @@ class Credential:
 
     def get_token(self, *scopes: str, **_: Any) -> AccessToken:  # noqa: ARG002
         now = int(time.time())
-        claims = {"tid": "tenant", "oid": "object", "aud": "https://ml.azure.com", "exp": now + 3600}
+        claims = {
+            "tid": "tenant",
+            "oid": "object",
+            "aud": "https://ml.azure.com",
+            "exp": now + 3600,
+        }
         parts = [_encoded({"alg": "HS256", "typ": "JWT"}), _encoded(claims), "c2lnbmF0dXJl"]
         return AccessToken(".".join(parts), now + 3600)
 
@@ -273,7 +308,9 @@ def _unchanging(method: str, kind: str, name: str) -> Answer | None:
             return 200, DATASTORE if name else {"value": [DATASTORE]}
         case "GET", "environments" if "/versions/" not in name:
             return 200, {
-                "value": [{"id": f"{ID}/environments/mine/versions/3", "name": "3", "properties": {}}]
+                "value": [
+                    {"id": f"{ID}/environments/mine/versions/3", "name": "3", "properties": {}}
+                ]
             }
         case "GET", "models":
             identity = f"{ID}/models/{name.partition('/')[0]}/versions/1"

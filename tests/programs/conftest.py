@@ -32,9 +32,13 @@ class Trained:
 
 @pytest.fixture(scope="session", autouse=True)
 def _tracking_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Set a store, and hide GPUs, for the session fixtures below: a test's own store is set after them."""
+    """Set a store, and hide GPUs, for the session fixtures below: a test's own store is set after
+    them.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path_factory.getbasetemp() / 'mlflow.db'}")
+        patch.setenv(
+            "MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path_factory.getbasetemp() / 'mlflow.db'}"
+        )
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
         yield
 
@@ -70,7 +74,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory, folders: Path, untrained: 
 
 
 @pytest.fixture(scope="session")
-def trained_again(tmp_path_factory: pytest.TempPathFactory, folders: Path, untrained: Path) -> Trained:
+def trained_again(
+    tmp_path_factory: pytest.TempPathFactory, folders: Path, untrained: Path
+) -> Trained:
     """The same training again, quietly."""
     options = ("--epochs", "2", "--random-seed", "42", "--print-frequency", "2", "--quiet")
     return _train(tmp_path_factory, folders, untrained, *options)
@@ -84,16 +90,31 @@ def other_seed(tmp_path_factory: pytest.TempPathFactory, folders: Path, untraine
 
 @pytest.fixture(scope="session")
 def stopped(tmp_path_factory: pytest.TempPathFactory, folders: Path) -> Trained:
-    """An early-stopped training: its learning rate rises too far, so the last epoch is not the best."""
+    """An early-stopped training: its learning rate rises too far, so the last epoch is not the
+    best.
+    """
     untrained = _init_model(tmp_path_factory, "--precision", "float32", "--augmentation", "none")
-    options = ("--epochs", "12", "--warmup-step-number", "12", "--learning-rate", "0.03", "--patience", "2")
+    options = (
+        "--epochs",
+        "12",
+        "--warmup-step-number",
+        "12",
+        "--learning-rate",
+        "0.03",
+        "--patience",
+        "2",
+    )
     return _train(tmp_path_factory, folders, untrained, *options)
 
 
 @pytest.fixture(scope="session")
-def frozen(tmp_path_factory: pytest.TempPathFactory, folders: Path, frozen_untrained: Path) -> Trained:
+def frozen(
+    tmp_path_factory: pytest.TempPathFactory, folders: Path, frozen_untrained: Path
+) -> Trained:
     """A training of the head alone."""
-    return _train(tmp_path_factory, folders, frozen_untrained, "--epochs", "1", "--learning-rate", "0.1")
+    return _train(
+        tmp_path_factory, folders, frozen_untrained, "--epochs", "1", "--learning-rate", "0.1"
+    )
 
 
 def _init_model(tmp_path_factory: pytest.TempPathFactory, *options: str) -> Path:
@@ -123,7 +144,9 @@ def output(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AzureService:
-    """A workspace with a cluster of at most four single-GPU nodes; every reading of the clock advances it."""
+    """A workspace with a cluster of at most four single-GPU nodes; every reading of the clock
+    advances it.
+    """
     from azure.ai.ml.operations._run_history_constants import RunHistoryConstants
     from azure.core.pipeline.transport import RequestsTransport
 

@@ -18,9 +18,11 @@ from train_pytorch_model.machine import system as cores
 from train_pytorch_model.tracking import tracker as tracking
 
 THREADS = {"OMP_NUM_THREADS": "2"}  # for the same bits on any machine, however busy
-# Printed by every training on the folders of these tests, which hold four painted images per category.
+# Printed by every training on the folders of these tests, which hold four painted images per
+# category.
 FEW_IMAGES = (
-    "Warning: Training images per category: 4 on average, few to train from scratch. Pretrained weights need"
+    "Warning: Training images per category: 4 on average, few to train from scratch. Pretrained"
+    " weights need"
     " far fewer: `init-model --pretrained`, or `--weights-file`.\n"
 )
 
@@ -35,7 +37,8 @@ class Ended:
 
 
 class _Stream(StringIO):
-    """Captures what is printed. A crash of the interpreter itself still reaches the real standard error."""
+    """Captures what is printed. A crash of the interpreter itself still reaches the real standard
+    error."""
 
     def fileno(self) -> int:
         return 2
@@ -86,7 +89,13 @@ def train_arguments(
         "--validation-dataset": folders / "validation",
         "--trained-model": output,
     }
-    return ["train", *(str(text) for port in ports.items() for text in port), "--batch-size", "4", *more]
+    return [
+        "train",
+        *(str(text) for port in ports.items() for text in port),
+        "--batch-size",
+        "4",
+        *more,
+    ]
 
 
 def score(model: Path, images: Path, output: Path, *more: str) -> Ended:
@@ -103,7 +112,9 @@ def read_weights(directory: Path) -> dict[str, torch.Tensor]:
 
 
 def assert_refused(ended: Ended, status: int, *texts: str) -> None:
-    """Check that the program printed one user-facing message with these texts and had this exit status."""
+    """Check that the program printed one user-facing message with these texts and had this exit
+    status.
+    """
     assert ended.status == status, ended.stderr
     assert ended.stderr.startswith(texts[0])
     for text in texts:

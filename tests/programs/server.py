@@ -53,6 +53,8 @@ def _wait_for(address: str, server: "subprocess.Popen[bytes]", log: Path) -> Non
 
 def post(url: str, payload: object) -> Any:
     """POST JSON, and return the JSON of the response. Raises `urllib.error.HTTPError`."""
-    request = urllib.request.Request(url, json.dumps(payload).encode(), {"Content-Type": "application/json"})
+    request = urllib.request.Request(
+        url, json.dumps(payload).encode(), {"Content-Type": "application/json"}
+    )
     with urllib.request.urlopen(request, timeout=60) as response:
         return json.load(response)

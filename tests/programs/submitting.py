@@ -8,7 +8,12 @@ import pytest
 from tests.programs.azure_service import SECRET
 from tests.programs.program import Ended, run_program
 
-DATA = ("--training-dataset", "azureml:flowers:1", "--validation-dataset", "azureml:flowers-validation:2")
+DATA = (
+    "--training-dataset",
+    "azureml:flowers:1",
+    "--validation-dataset",
+    "azureml:flowers-validation:2",
+)
 MODEL = ("--untrained-model", "azureml://datastores/models/paths/resnet50")
 ON_A_WORKSTATION = [
     # The client's own warnings, on import and later; `run_program` turns ours into errors.

@@ -16,9 +16,18 @@ from train_pytorch_model.inputs.bad_images import BadImage
 from train_pytorch_model.pages.page import Card, Fact, Gallery
 from train_pytorch_model.pages.results import render_report
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+BROWSER = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *(
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-sync",
+    ),
     *("--disable-background-networking", "--disable-component-update", "--enable-logging=stderr"),
     "--allow-file-access-from-files",  # lets the probe measure the frames below
 )

@@ -22,7 +22,9 @@ def test_the_last_layer_is_divided_by_the_temperature_at_publication_only(
     many = tmp_path / "many"
     paint_folders(many / "validation", 8, first=100)
     output = tmp_path / "trained"
-    arguments = train_arguments(many, untrained, output, "--epochs", "2", training=folders / "training")
+    arguments = train_arguments(
+        many, untrained, output, "--epochs", "2", training=folders / "training"
+    )
     best: dict[str, Tensor] = {}
 
     def refuse(_: Run, state: State, *__: object) -> None:
@@ -42,7 +44,9 @@ def test_the_last_layer_is_divided_by_the_temperature_at_publication_only(
     for name, weight in best.items():
         if name.startswith("fc."):
             ratio = weight[published[name] != 0] / published[name][published[name] != 0]
-            torch.testing.assert_close(ratio, torch.full_like(ratio, float(found[1])), atol=6e-4, rtol=0)
+            torch.testing.assert_close(
+                ratio, torch.full_like(ratio, float(found[1])), atol=6e-4, rtol=0
+            )
         else:
             assert torch.equal(published[name], weight)
     uninterrupted = [str(tmp_path / "again") if text == str(output) else text for text in arguments]

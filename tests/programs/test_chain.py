@@ -1,4 +1,6 @@
-"""README's chain, word for word but with a short training: from an archive of photographs to an ONNX file."""
+"""README's chain, word for word but with a short training: from an archive of photographs to an
+ONNX file.
+"""
 
 import json
 import shutil

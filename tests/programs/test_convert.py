@@ -17,7 +17,8 @@ def test_an_archive_becomes_an_image_directory(folders: Path, tmp_path: Path) ->
     ended = run_program("convert", "--input", archive, "--output", tmp_path / "images")
     assert (ended.status, ended.stderr) == (0, "")
     assert ended.stdout == (
-        f"Reading {archive}\nConverting 12 images of 3 categories\nThe 12 images are in {tmp_path}/images\n"
+        f"Reading {archive}\nConverting 12 images of 3 categories\nThe 12 images are in"
+        f" {tmp_path}/images\n"
     )
     images = open_image_directory(tmp_path / "images", "Dataset")
     assert images.categories == ("blue", "green", "red")
@@ -40,7 +41,9 @@ def test_invalid_inputs_and_outputs_are_refused(folders: Path, tmp_path: Path) -
     out = tmp_path / "out"
     ended = run_program("convert", "--input", tmp_path / "no.zip", "--output", out)
     assert_refused(
-        ended, 3, f'InvalidDatasetError: Input dataset "{tmp_path}/no.zip" is not valid, reason: there'
+        ended,
+        3,
+        f'InvalidDatasetError: Input dataset "{tmp_path}/no.zip" is not valid, reason: there',
     )
     inside = folders / "training" / "images"
     ended = run_program("convert", "--input", folders / "training", "--output", inside)

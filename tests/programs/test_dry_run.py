@@ -23,20 +23,27 @@ def test_a_dry_run_trains_three_steps_and_writes_nothing(
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{store}")
         patch.chdir(tmp_path)
         ended = run_program(
-            *train_arguments(folders, untrained, tmp_path / "a" / "trained", "--batch-size", "2"), "--dry-run"
+            *train_arguments(folders, untrained, tmp_path / "a" / "trained", "--batch-size", "2"),
+            "--dry-run",
         )
     assert ended.status == 0, ended.stderr
-    assert re.search(r"\nDry run: 3 steps, training loss \d\.\d{4}; nothing was written\. ", ended.stdout)
+    assert re.search(
+        r"\nDry run: 3 steps, training loss \d\.\d{4}; nothing was written\. ", ended.stdout
+    )
     assert ended.stdout.endswith(" Leave out --dry-run to train.\n")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_dry_run_refuses_a_non_empty_output(folders: Path, untrained: Path, tmp_path: Path) -> None:
+def test_a_dry_run_refuses_a_non_empty_output(
+    folders: Path, untrained: Path, tmp_path: Path
+) -> None:
     (tmp_path / "trained").mkdir()
     (tmp_path / "trained/mine.txt").touch()
     arguments = train_arguments(folders, untrained, tmp_path / "trained", "--dry-run")
     ended = run_program(*arguments)
-    assert_refused(ended, 2, f"OutputDirectoryError: --trained-model {tmp_path / 'trained'} is not empty: it")
+    assert_refused(
+        ended, 2, f"OutputDirectoryError: --trained-model {tmp_path / 'trained'} is not empty: it"
+    )
 
 
 @pytest.mark.parametrize("options", [(), ("--dry-run",)])
@@ -50,7 +57,9 @@ def test_an_output_that_cannot_be_written_is_refused_before_training(
     assert_refused(ended, 2, f"OutputDirectoryError: --trained-model {output} ")
 
 
-def test_a_dry_run_that_fails_writes_nothing(folders: Path, untrained: Path, tmp_path: Path) -> None:
+def test_a_dry_run_that_fails_writes_nothing(
+    folders: Path, untrained: Path, tmp_path: Path
+) -> None:
     arguments = train_arguments(folders, untrained, tmp_path / "trained", "--learning-rate", "1e30")
     assert_refused(run_program(*arguments, "--dry-run"), 4, "TrainingError: The training loss is ")
     assert list(tmp_path.iterdir()) == []

@@ -34,7 +34,10 @@ def url(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     folder, port = tmp_path_factory.mktemp("endpoint"), free_port()
     program = make_host(trained.output, folder)
     (folder / "score.py").write_text(SCRIPT)
-    names = {"AZUREML_MODEL_DIR": str(trained.output.parent), "MLFLOW_MODEL_FOLDER": trained.output.name}
+    names = {
+        "AZUREML_MODEL_DIR": str(trained.output.parent),
+        "MLFLOW_MODEL_FOLDER": trained.output.name,
+    }
     command = (program, "--entry_script", folder / "score.py", "--port", str(port))
     with serving(command, names, folder, f"http://127.0.0.1:{port}/"):
         yield f"http://127.0.0.1:{port}/score"
@@ -69,7 +72,9 @@ def test_an_online_endpoint_returns_a_row_per_image(url: str, tmp_path: Path) ->
     answer = post(url, json.loads(by_the_readme("import base64, json", *files)))
     assert [set(row) for row in answer] == [COLUMNS, COLUMNS]
     for row in answer:
-        probabilities = {name: value for name, value in row.items() if name.startswith("Scored Prob")}
+        probabilities = {
+            name: value for name, value in row.items() if name.startswith("Scored Prob")
+        }
         assert sum(probabilities.values()) == pytest.approx(1)
         best = max(probabilities, key=lambda name: probabilities[name])
         assert best == f"Scored Probabilities_{row['Scored Labels']}"
@@ -82,7 +87,9 @@ def test_an_image_that_cannot_be_read_costs_its_own_row_only(url: str) -> None:
     assert [row for row, scored in enumerate(answer) if scored["error"]] == [7]
     assert "not an image of a known format" in answer[7].pop("error")
     assert set(answer[7].values()) == {None}
-    assert all(scored["Scored Labels"] in CATEGORIES for row, scored in enumerate(answer) if row != 7)
+    assert all(
+        scored["Scored Labels"] in CATEGORIES for row, scored in enumerate(answer) if row != 7
+    )
 
 
 def test_an_online_endpoint_says_what_is_wrong_with_a_request_without_images(url: str) -> None:
@@ -92,11 +99,14 @@ def test_an_online_endpoint_says_what_is_wrong_with_a_request_without_images(url
 
 @pytest.mark.filterwarnings("ignore")  # MLflow's own warnings
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_a_batch_endpoint_scores_a_table_of_images(suffix: str, trained: Trained, tmp_path: Path) -> None:
+def test_a_batch_endpoint_scores_a_table_of_images(
+    suffix: str, trained: Trained, tmp_path: Path
+) -> None:
     files = [save(tmp_path, "red", 200), save(tmp_path, "blue", 201), save(tmp_path, "green", 202)]
     path = tmp_path / "images.csv"
     by_the_readme("import base64, pathlib", path, *files)
-    # Without code, a batch deployment reads each file like this, and passes it to the model in one call.
+    # Without code, a batch deployment reads each file like this, and passes it to the model in one
+    # call.
     read = pd.read_csv(path)
     if suffix == ".parquet":
         read.to_parquet(path.with_suffix(suffix))

@@ -32,12 +32,16 @@ FILES = {
 
 def evaluate(model: Path, images: Path, output: Path, *more: str) -> Ended:
     """Run `evaluate`."""
-    return run_program("evaluate", "--trained-model", model, "--dataset", images, "--output", output, *more)
+    return run_program(
+        "evaluate", "--trained-model", model, "--dataset", images, "--output", output, *more
+    )
 
 
 @pytest.fixture(scope="module")
 def mislabelled(folders: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Validation images plus red ones labelled blue, so that no model classifies all of them correctly."""
+    """Validation images plus red ones labelled blue, so that no model classifies all of them
+    correctly.
+    """
     root = tmp_path_factory.mktemp("mislabelled") / "images"
     shutil.copytree(folders / "validation", root)
     for index in (100, 101):
@@ -50,7 +54,13 @@ def test_metrics_agree_with_the_scores(trained: Trained, mislabelled: Path, tmp_
     ended = evaluate(trained.output, mislabelled, output)
     assert (ended.status, ended.stderr) == (0, "")
     run_program(
-        "score", "--trained-model", trained.output, "--dataset", mislabelled, "--scored-dataset", scored
+        "score",
+        "--trained-model",
+        trained.output,
+        "--dataset",
+        mislabelled,
+        "--scored-dataset",
+        scored,
     )
 
     scores = pd.read_csv(scored / "scores.csv")
@@ -69,7 +79,9 @@ def test_metrics_agree_with_the_scores(trained: Trained, mislabelled: Path, tmp_
     assert metrics["balanced_accuracy"] == pytest.approx(recall.mean())
     assert metrics["macro_f1"] == pytest.approx(f1.mean())
     assert metrics["weighted_precision"] == pytest.approx(precision @ support / 11)
-    assert metrics["loss"] == pytest.approx(log_loss(true, probabilities, labels=CATEGORIES), rel=1e-6)
+    assert metrics["loss"] == pytest.approx(
+        log_loss(true, probabilities, labels=CATEGORIES), rel=1e-6
+    )
     assert metrics["mean_confidence"] == pytest.approx(probabilities.max(axis=1).mean(), rel=1e-6)
     matrix = pd.read_csv(output / "confusion_matrix.csv", index_col="category")
     assert list(matrix) == list(matrix.index) == CATEGORIES
@@ -84,8 +96,12 @@ def test_metrics_agree_with_the_scores(trained: Trained, mislabelled: Path, tmp_
     for mistake in mistakes.itertuples():
         row = wrong.loc[mistake.file_name]
         assert (mistake.category, mistake.predicted) == (row["category"], row["Scored Labels"])
-        of_both = [row[f"Scored Probabilities_{name}"] for name in (mistake.predicted, mistake.category)]
-        assert (mistake.confidence, mistake.category_probability) == pytest.approx(of_both, abs=1e-6)
+        of_both = [
+            row[f"Scored Probabilities_{name}"] for name in (mistake.predicted, mistake.category)
+        ]
+        assert (mistake.confidence, mistake.category_probability) == pytest.approx(
+            of_both, abs=1e-6
+        )
 
 
 def test_the_main_metrics_are_printed(trained: Trained, mislabelled: Path, tmp_path: Path) -> None:
@@ -101,11 +117,16 @@ def test_the_main_metrics_are_printed(trained: Trained, mislabelled: Path, tmp_p
     worst = min(metrics["per_class"], key=lambda row: float(row["f1"]))
     counts = f"{correct} of 11 images, 95% interval "
     assert f"Accuracy             {metrics['accuracy']:7.1%}  {counts}" in ended.stdout
-    assert f"Baseline             {metrics['baseline_accuracy']:7.1%}  always guessing" in ended.stdout
+    assert (
+        f"Baseline             {metrics['baseline_accuracy']:7.1%}  always guessing" in ended.stdout
+    )
     assert "Top 5" not in ended.stdout  # with three categories it says nothing
     assert f"Balanced accuracy    {metrics['balanced_accuracy']:7.1%}  mean recall" in ended.stdout
     assert f"Loss                 {metrics['loss']:7.3f}  nats\n" in ended.stdout
-    assert f"Worst categories     F1 {worst['f1']:.2f}  recall {worst['recall']:.2f} of" in ended.stdout
+    assert (
+        f"Worst categories     F1 {worst['f1']:.2f}  recall {worst['recall']:.2f} of"
+        in ended.stdout
+    )
     assert ended.stdout.endswith(f"The evaluation is in {output}/evaluation.html\n")
 
 
@@ -139,7 +160,9 @@ def test_mistakes_show_the_original_names_of_converted_images(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, file names are always valid text")
-def test_a_file_name_that_is_not_valid_utf8_is_still_written(trained: Trained, tmp_path: Path) -> None:
+def test_a_file_name_that_is_not_valid_utf8_is_still_written(
+    trained: Trained, tmp_path: Path
+) -> None:
     images = paint_folders(tmp_path / "images", 2)
     for category in CATEGORIES:  # whatever the model predicts, some are mistakes
         shutil.copyfile(images / "red" / "0.png", images / category / f"{category} \udcff.png")
@@ -160,7 +183,9 @@ def test_a_category_without_images_is_a_warning(trained: Trained, tmp_path: Path
     assert metrics["per_class"][1]["recall"] is None
 
 
-def test_unreadable_images_are_left_out_listed_and_warned_about(trained: Trained, tmp_path: Path) -> None:
+def test_unreadable_images_are_left_out_listed_and_warned_about(
+    trained: Trained, tmp_path: Path
+) -> None:
     images = paint_folders(tmp_path / "images", 3)
     (images / "blue" / "0.png").write_bytes(b"not an image")
     whole = (images / "red" / "1.png").read_bytes()
@@ -173,7 +198,9 @@ def test_unreadable_images_are_left_out_listed_and_warned_about(trained: Trained
         assert [row["file_name"] for row in csv.DictReader(file)] == ["blue/0.png", "red/1.png"]
     metrics = json.loads((output / "metrics.json").read_text())
     assert (metrics["images"], metrics["left_out"]) == (7, 2)
-    assert "2 images could not be read and" in (output / "evaluation.html").read_text(encoding="utf-8")
+    assert "2 images could not be read and" in (output / "evaluation.html").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_a_category_without_a_readable_image_is_refused(trained: Trained, tmp_path: Path) -> None:
@@ -191,7 +218,9 @@ def test_a_category_without_a_readable_image_is_refused(trained: Trained, tmp_pa
     assert not output.exists()
 
 
-def test_images_without_categories_are_refused(trained: Trained, folders: Path, tmp_path: Path) -> None:
+def test_images_without_categories_are_refused(
+    trained: Trained, folders: Path, tmp_path: Path
+) -> None:
     flat = tmp_path / "flat"
     flat.mkdir()
     shutil.copyfile(folders / "validation" / "red" / "100.png", flat / "100.png")
@@ -204,7 +233,9 @@ def test_images_without_categories_are_refused(trained: Trained, folders: Path, 
     assert not (tmp_path / "evaluation").exists()
 
 
-def test_a_category_that_the_model_does_not_know_is_refused(trained: Trained, tmp_path: Path) -> None:
+def test_a_category_that_the_model_does_not_know_is_refused(
+    trained: Trained, tmp_path: Path
+) -> None:
     images = paint_folders(tmp_path / "images", 1)
     (images / "green").rename(images / "Green")
     assert_refused(
@@ -235,7 +266,9 @@ def test_a_missing_dataset_is_refused(trained: Trained, tmp_path: Path) -> None:
     )
 
 
-def test_an_evaluation_is_never_overwritten(trained: Trained, folders: Path, tmp_path: Path) -> None:
+def test_an_evaluation_is_never_overwritten(
+    trained: Trained, folders: Path, tmp_path: Path
+) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     assert_refused(
         evaluate(trained.output, folders / "validation", tmp_path),

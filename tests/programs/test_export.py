@@ -21,7 +21,9 @@ from train_pytorch_model.stories import export as exporting
 @pytest.fixture(scope="module")
 def onnx_file(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("onnx") / "model.onnx"
-    ended = run_program("export", "--trained-model", trained.output, "--format", "onnx", "--output", output)
+    ended = run_program(
+        "export", "--trained-model", trained.output, "--format", "onnx", "--output", output
+    )
     assert ended.status == 0, ended.stderr
     assert "opset 20; its probabilities are within" in ended.stdout
     return output
@@ -31,7 +33,9 @@ def pixels(trained: Trained, folders: Path) -> np.ndarray:
     """The validation images as input of an exported program, (9, 3, 32, 32), uint8."""
     images = open_scoring_inputs(trained.output, folders / "validation").images
     framing = Framing(32, 32, 1.0)
-    return np.stack([framing.apply(decode(images.path(i))) for i in range(len(images))]).transpose(0, 3, 1, 2)
+    return np.stack([framing.apply(decode(images.path(i))) for i in range(len(images))]).transpose(
+        0, 3, 1, 2
+    )
 
 
 def scores(trained: Trained, folders: Path, output: Path) -> np.ndarray:
@@ -65,14 +69,28 @@ def test_the_onnx_file_contains_its_categories_and_preprocessing(onnx_file: Path
 
 def test_a_torch_export_returns_the_scores(trained: Trained, folders: Path, tmp_path: Path) -> None:
     output = tmp_path / "new" / "model.pt2"
-    options = ("--trained-model", trained.output, "--format", "torch", "--output", output, "--quiet")
+    options = (
+        "--trained-model",
+        trained.output,
+        "--format",
+        "torch",
+        "--output",
+        output,
+        "--quiet",
+    )
     ended = run_program("export", *options)
     assert (ended.status, ended.stdout) == (0, ""), ended.stderr
     extra_files = {"metadata.json": ""}
     program = torch.export.load(output, extra_files=extra_files).module()
     probabilities = program(torch.from_numpy(pixels(trained, folders))).detach().numpy()
-    np.testing.assert_allclose(probabilities, scores(trained, folders, tmp_path / "scores"), atol=1e-4)
-    assert json.loads(json.loads(extra_files["metadata.json"])["class_names"]) == ["blue", "green", "red"]
+    np.testing.assert_allclose(
+        probabilities, scores(trained, folders, tmp_path / "scores"), atol=1e-4
+    )
+    assert json.loads(json.loads(extra_files["metadata.json"])["class_names"]) == [
+        "blue",
+        "green",
+        "red",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -85,8 +103,12 @@ def test_a_torch_export_returns_the_scores(trained: Trained, folders: Path, tmp_
 def test_an_output_named_like_the_other_format_is_refused(
     trained: Trained, kind: str, name: str, message: str
 ) -> None:
-    ended = run_program("export", "--trained-model", trained.output, "--format", kind, "--output", name)
-    assert_refused(ended, 2, f"ParameterError: --output {name} is named like a file of --format", message)
+    ended = run_program(
+        "export", "--trained-model", trained.output, "--format", kind, "--output", name
+    )
+    assert_refused(
+        ended, 2, f"ParameterError: --output {name} is named like a file of --format", message
+    )
 
 
 def test_a_file_that_another_export_writes_is_refused_and_left_alone(
@@ -94,8 +116,17 @@ def test_a_file_that_another_export_writes_is_refused_and_left_alone(
 ) -> None:
     unfinished = tmp_path / "model.pt2.unfinished"
     unfinished.write_text("theirs")
-    options = ("--trained-model", trained.output, "--format", "torch", "--output", tmp_path / "model.pt2")
-    assert_refused(run_program("export", *options), 2, "OutputDirectoryError: ", "by another export")
+    options = (
+        "--trained-model",
+        trained.output,
+        "--format",
+        "torch",
+        "--output",
+        tmp_path / "model.pt2",
+    )
+    assert_refused(
+        run_program("export", *options), 2, "OutputDirectoryError: ", "by another export"
+    )
     assert [(path, path.read_text()) for path in tmp_path.iterdir()] == [(unfinished, "theirs")]
 
 
@@ -104,32 +135,48 @@ def test_an_export_that_does_not_match_is_an_error_and_leaves_nothing(
 ) -> None:
     monkeypatch.setattr(exporting, "TOLERANCE", -1.0)  # no export is this close
     output = tmp_path / "model.pt2"
-    ended = run_program("export", "--trained-model", trained.output, "--format", "torch", "--output", output)
-    assert_refused(ended, 4, "ExportError: The exported program differs from the model by", "was not written")
+    ended = run_program(
+        "export", "--trained-model", trained.output, "--format", "torch", "--output", output
+    )
+    assert_refused(
+        ended, 4, "ExportError: The exported program differs from the model by", "was not written"
+    )
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", ["onnx", "torch"])
-def test_a_full_disk_is_an_error_and_leaves_nothing(trained: Trained, tmp_path: Path, kind: str) -> None:
+def test_a_full_disk_is_an_error_and_leaves_nothing(
+    trained: Trained, tmp_path: Path, kind: str
+) -> None:
     output = tmp_path / "model"
     with files_of_at_most(1_000_000):
-        ended = run_program("export", "--trained-model", trained.output, "--format", kind, "--output", output)
-    assert_refused(ended, 4, f"UnfinishedOutputError: --output {output} cannot be written: File too large.")
+        ended = run_program(
+            "export", "--trained-model", trained.output, "--format", kind, "--output", output
+        )
+    assert_refused(
+        ended, 4, f"UnfinishedOutputError: --output {output} cannot be written: File too large."
+    )
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_existing_file_is_never_overwritten(trained: Trained, tmp_path: Path) -> None:
     output = tmp_path / "model.onnx"
     output.write_text("mine")
-    ended = run_program("export", "--trained-model", trained.output, "--format", "onnx", "--output", output)
-    assert_refused(ended, 2, "OutputDirectoryError: --output", "exists. Nothing is ever overwritten.")
+    ended = run_program(
+        "export", "--trained-model", trained.output, "--format", "onnx", "--output", output
+    )
+    assert_refused(
+        ended, 2, "OutputDirectoryError: --output", "exists. Nothing is ever overwritten."
+    )
     assert output.read_text() == "mine"
 
 
 def test_an_output_below_a_file_is_refused(trained: Trained, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     output = tmp_path / "file" / "model.pt2"
-    ended = run_program("export", "--trained-model", trained.output, "--format", "torch", "--output", output)
+    ended = run_program(
+        "export", "--trained-model", trained.output, "--format", "torch", "--output", output
+    )
     assert_refused(ended, 2, "OutputDirectoryError: --output", "cannot be written")
 
 
@@ -143,6 +190,14 @@ def test_an_image_size_other_than_the_models_is_refused(trained: Trained, tmp_pa
 
 def test_an_untrained_model_is_not_exported(untrained: Path, tmp_path: Path) -> None:
     ended = run_program(
-        *("export", "--trained-model", untrained, "--format", "onnx", "--output", tmp_path / "model.onnx")
+        *(
+            "export",
+            "--trained-model",
+            untrained,
+            "--format",
+            "onnx",
+            "--output",
+            tmp_path / "model.onnx",
+        )
     )
     assert_refused(ended, 3, "InvalidModelDirectoryError: ", "it is not trained", "Train it first")

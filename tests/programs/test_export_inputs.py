@@ -1,4 +1,6 @@
-"""`export --input image` and `file`: of photographs of any size, the program predicts as a served model."""
+"""`export --input image` and `file`: of photographs of any size, the program predicts as a served
+model.
+"""
 
 import io
 import json
@@ -92,11 +94,17 @@ def test_the_program_predicts_what_the_served_model_does(
 def framing_alone(framing: Framing, kind: Literal["image", "file"]) -> onnxruntime.InferenceSession:
     """A program that only frames: its input → (1, 3, H, W), uint8."""
     frames = [
-        helper.make_tensor_value_info(name, TensorProto.UINT8, ["n", 3, framing.height, framing.width])
+        helper.make_tensor_value_info(
+            name, TensorProto.UINT8, ["n", 3, framing.height, framing.width]
+        )
         for name in ("in", "out")
     ]
-    identity = helper.make_graph([helper.make_node("Identity", ["in"], ["out"])], "g", frames[:1], frames[1:])
-    network = helper.make_model(identity, ir_version=10, opset_imports=[helper.make_opsetid("", 20)])
+    identity = helper.make_graph(
+        [helper.make_node("Identity", ["in"], ["out"])], "g", frames[:1], frames[1:]
+    )
+    network = helper.make_model(
+        identity, ir_version=10, opset_imports=[helper.make_opsetid("", 20)]
+    )
     return session_of(prepend_framing(network, framing, kind).SerializeToString(), kind)
 
 
@@ -131,7 +139,9 @@ def test_a_jpeg_is_decoded_at_the_scale_of_the_served_model() -> None:
         for colours in ("RGB", "L", "CMYK"):
             file = encode(image.convert(colours), "JPEG")
             (framed,) = session.run(None, {"file": np.frombuffer(file, np.uint8)})
-            expected = framing.apply(Image.fromarray(read_pixels(io.BytesIO(file), framing.short_side)))
+            expected = framing.apply(
+                Image.fromarray(read_pixels(io.BytesIO(file), framing.short_side))
+            )
             difference = np.abs(framed[0].transpose(1, 2, 0).astype(int) - expected).max()
             assert difference <= 3, (size, colours)
 
@@ -141,7 +151,9 @@ def test_the_colours_of_a_jpeg_are_interpolated_as_by_the_served_model(subsampli
     framing = Framing(48, 64, 0.875)
     session = framing_alone(framing, "file")
     for size in [(90, 75), (350, 263), (805, 611)]:
-        blots = np.random.default_rng(0).integers(60, 196, (size[1] // 9, size[0] // 9, 3), dtype=np.uint8)
+        blots = np.random.default_rng(0).integers(
+            60, 196, (size[1] // 9, size[0] // 9, 3), dtype=np.uint8
+        )
         image = Image.fromarray(blots).resize(size, Image.Resampling.NEAREST)
         file = encode(image, "JPEG", subsampling=subsampling, quality=95)
         (framed,) = session.run(None, {"file": np.frombuffer(file, np.uint8)})
@@ -173,13 +185,18 @@ def test_a_damaged_file_neither_ends_the_process_nor_blocks_it() -> None:
 
 
 def test_the_pages_example_prints_the_category(
-    trained: Trained, exported: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Trained,
+    exported: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "flowers-image.onnx").symlink_to(exported("image"))
     photo = encode(paint("red", 200, (50, 40)), "JPEG")
     (tmp_path / "photo.jpg").write_bytes(photo)
-    (example,) = (code for code in blocks("python")["Serving and exporting"] if "onnxruntime" in code)
+    (example,) = (
+        code for code in blocks("python")["Serving and exporting"] if "onnxruntime" in code
+    )
     ended = run_process(sys.executable, "-c", example)
     served = mlflow.pyfunc.load_model(str(trained.output)).predict(pd.DataFrame({"image": [photo]}))
     assert ended.stdout.strip() == served["Scored Labels"][0], ended.stderr
@@ -215,7 +232,9 @@ def test_options_of_onnx_are_refused_for_torch(trained: Trained, tmp_path: Path)
         *("export", "--trained-model", trained.output, "--format", "torch", "--input", "image"),
         *("--output", tmp_path / "model.pt2"),
     )
-    assert_refused(ended, 2, "ParameterError: --input, --images, --quantize and --precision are for")
+    assert_refused(
+        ended, 2, "ParameterError: --input, --images, --quantize and --precision are for"
+    )
 
 
 @pytest.mark.parametrize("options", [("--quantize", "int8"), ("--precision", "float16")])
@@ -226,9 +245,14 @@ def test_the_cost_of_another_precision_is_measured(
     calibration = ("--calibration", folders / "validation")
     ended = run_program(*shared, *options, *calibration, "--output", tmp_path / "small.onnx")
     assert ended.status == 0, ended.stderr
-    described = {entry.key: entry.value for entry in onnx.load(tmp_path / "small.onnx").metadata_props}
+    described = {
+        entry.key: entry.value for entry in onnx.load(tmp_path / "small.onnx").metadata_props
+    }
     cost = json.loads(described["reduction"])
-    counts = {"int8": (3, 6), "float16": (0, 9)}  # of images: none is measured that has set the ranges
+    counts = {
+        "int8": (3, 6),
+        "float16": (0, 9),
+    }  # of images: none is measured that has set the ranges
     assert cost["precision"] == options[1]
     assert (cost["calibrated"], cost["images"]) == counts[options[1]]
     assert cost["accuracy"] >= cost["accuracy_before"] - 0.01
@@ -237,20 +261,28 @@ def test_the_cost_of_another_precision_is_measured(
     session = onnxruntime.InferenceSession(tmp_path / "small.onnx")
     photo = np.array(paint("red", 200, (50, 40)))
     served = served_probabilities(trained, folders / "validation" / "red")
-    assert session.run(None, {"image": photo})[0] == pytest.approx(served.mean(0, keepdims=True), abs=0.2)
+    assert session.run(None, {"image": photo})[0] == pytest.approx(
+        served.mean(0, keepdims=True), abs=0.2
+    )
 
 
-def test_a_precision_that_costs_too_much_is_refused(trained: Trained, folders: Path, tmp_path: Path) -> None:
+def test_a_precision_that_costs_too_much_is_refused(
+    trained: Trained, folders: Path, tmp_path: Path
+) -> None:
     ended = run_program(
         *("export", "--trained-model", trained.output, "--format", "onnx", "--quantize", "int8"),
         *("--calibration", folders / "validation", "--max-accuracy-loss", "-100"),
         *("--output", tmp_path / "model.onnx"),
     )
-    assert_refused(ended, 4, "ExportError: int8 costs", "points of accuracy; --max-accuracy-loss is -100")
+    assert_refused(
+        ended, 4, "ExportError: int8 costs", "points of accuracy; --max-accuracy-loss is -100"
+    )
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_calibration_without_a_readable_image_is_refused(trained: Trained, tmp_path: Path) -> None:
+def test_a_calibration_without_a_readable_image_is_refused(
+    trained: Trained, tmp_path: Path
+) -> None:
     for category in ("blue", "green", "red"):
         (tmp_path / "images" / category).mkdir(parents=True)
         (tmp_path / "images" / category / "1.png").write_bytes(encode(paint(category, 1))[:100])
@@ -266,12 +298,17 @@ def test_a_calibration_without_a_readable_image_is_refused(trained: Trained, tmp
     [
         (("--quantize", "int8"), "it is missing"),
         (("--calibration", "images"), "neither is given"),
-        (("--quantize", "int8", "--precision", "float16", "--calibration", "images"), "exclude each other"),
+        (
+            ("--quantize", "int8", "--precision", "float16", "--calibration", "images"),
+            "exclude each other",
+        ),
     ],
 )
 def test_options_of_a_precision_go_together(
     trained: Trained, tmp_path: Path, options: tuple[str, ...], message: str
 ) -> None:
     output = ("--output", tmp_path / "model.onnx")
-    ended = run_program("export", "--trained-model", trained.output, "--format", "onnx", *options, *output)
+    ended = run_program(
+        "export", "--trained-model", trained.output, "--format", "onnx", *options, *output
+    )
     assert_refused(ended, 2, "ParameterError: --", message)

@@ -30,9 +30,13 @@ def fitted(photographs: Path) -> Path:
     return photographs.with_name("photographs-model")
 
 
-def test_the_model_is_that_of_the_single_verbs(photographs: Path, fitted: Path, tmp_path: Path) -> None:
+def test_the_model_is_that_of_the_single_verbs(
+    photographs: Path, fitted: Path, tmp_path: Path
+) -> None:
     parts = [tmp_path / name for name in ("training", "validation", "test")]
-    outputs = [word for number, part in enumerate(parts, 1) for word in (f"--output-{number}", part)]
+    outputs = [
+        word for number, part in enumerate(parts, 1) for word in (f"--output-{number}", part)
+    ]
     run_program("split", "--input", photographs, "--fractions", "0.6", "0.2", "0.2", *outputs)
     run_program("init-model", *MODEL, "--output", tmp_path / "untrained")
     ended = run_program(
@@ -44,7 +48,10 @@ def test_the_model_is_that_of_the_single_verbs(photographs: Path, fitted: Path, 
 
 
 def test_nothing_is_left_beside_the_model(fitted: Path) -> None:
-    assert sorted(path.name for path in fitted.parent.iterdir()) == ["photographs", "photographs-model"]
+    assert sorted(path.name for path in fitted.parent.iterdir()) == [
+        "photographs",
+        "photographs-model",
+    ]
     assert (fitted / "evaluation/evaluation.html").exists()
     rows = (fitted / "split.csv").read_text().splitlines()[1:]
     assert (
@@ -62,9 +69,13 @@ def test_the_same_command_finds_its_work_done(photographs: Path, fitted: Path) -
 
 
 def test_mistakes_are_refused(photographs: Path, tmp_path: Path) -> None:
-    assert_refused(run_program("fit", tmp_path / "no"), 3, f'InvalidDatasetError: Dataset "{tmp_path}/no"')
+    assert_refused(
+        run_program("fit", tmp_path / "no"), 3, f'InvalidDatasetError: Dataset "{tmp_path}/no"'
+    )
     inside = run_program("fit", photographs, "--output", photographs / "model")
-    assert_refused(inside, 2, f"OutputDirectoryError: --output {photographs}/model is inside --folder")
+    assert_refused(
+        inside, 2, f"OutputDirectoryError: --output {photographs}/model is inside --folder"
+    )
 
 
 def test_an_archive_of_parts_is_unpacked_once(photographs: Path, tmp_path: Path) -> None:
@@ -80,7 +91,11 @@ def test_an_archive_of_parts_is_unpacked_once(photographs: Path, tmp_path: Path)
     assert (tmp_path / "flowers-images/train/red/0.png").exists()
     again = run_program("fit", archive, *options)
     assert (again.status, "already complete" in again.stdout) == (0, True)
-    assert {path.name for path in tmp_path.iterdir()} == {"flowers-images", "flowers-model", "flowers.zip"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "flowers-images",
+        "flowers-model",
+        "flowers.zip",
+    }
 
 
 SCRIPT = """
@@ -116,16 +131,22 @@ SCRIPT = """
 """
 
 
-def test_a_script_without_a_main_guard_can_fit_and_predict(photographs: Path, tmp_path: Path) -> None:
+def test_a_script_without_a_main_guard_can_fit_and_predict(
+    photographs: Path, tmp_path: Path
+) -> None:
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(SCRIPT))
     ended = subprocess.run(
-        [sys.executable, script, photographs, tmp_path / "model"], capture_output=True, text=True, check=False
+        [sys.executable, script, photographs, tmp_path / "model"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines() == [
         f"Model({str(tmp_path / 'model')!r}: mobilenet_v3_small, 3 categories)",
-        f"['{photographs}/red/0.png', '1', '2', 'no.png'] ['', '', '', 'there is no such file or folder']"
+        f"['{photographs}/red/0.png', '1', '2', 'no.png'] ['', '', '', 'there is no such file or"
+        " folder']"
         " [False, False, False, True]",
         "1.0 10",
         "True",
@@ -134,6 +155,7 @@ def test_a_script_without_a_main_guard_can_fit_and_predict(photographs: Path, tm
         "ParameterError fit has no option 'epoch'. Did you mean 'epochs'?",
         "ParameterError fit has no option 'lr'. Did you mean 'learning_rate'?",
         "ParameterError fit has no option 'leraning_rate'. Did you mean 'learning_rate'?",
-        "ParameterError fit has no option 'device': all GPUs are used, else the CPU. CUDA_VISIBLE_DEVICES=0"
+        "ParameterError fit has no option 'device': all GPUs are used, else the CPU."
+        " CUDA_VISIBLE_DEVICES=0"
         " before the command takes the first GPU only, CUDA_VISIBLE_DEVICES=-1 the CPU.",
     ]

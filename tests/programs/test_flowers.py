@@ -55,7 +55,10 @@ def test_the_readmes_commands_train_evaluate_use_and_export_a_model(
             done.append(command)
     assert json.loads(Path("evaluation/metrics.json").read_text())["images"] == 6
     assert len(pd.read_csv("scores/scores.csv")) == PER_CATEGORY
-    sizes = {path: len(list(Path(path).glob("image/*"))) for path in ("training", "transformed/validation")}
+    sizes = {
+        path: len(list(Path(path).glob("image/*")))
+        for path in ("training", "transformed/validation")
+    }
     assert sizes == {"training": 24, "transformed/validation": 6}
     assert Path("flowers.onnx").stat().st_size > 40_000_000
     script, *_ = blocks("python")["Serving and exporting"]  # other tests run the others

@@ -26,7 +26,14 @@ def read_spec(directory: Path) -> dict[str, object]:
 def test_an_untrained_directory_holds_architecture_weights_and_recipe(tmp_path: Path) -> None:
     output = tmp_path / "model"
     ended = run_program(
-        *("init-model", "--architecture", "densenet121", "--memory-efficient", "--image-size", "64"),
+        *(
+            "init-model",
+            "--architecture",
+            "densenet121",
+            "--memory-efficient",
+            "--image-size",
+            "64",
+        ),
         *("--label-smoothing", "0.1", "--horizontal-flip", "False", "--balance-classes"),
         *("--mean", "0.1", "0.2", "0.3", "--std", "0.4", "0.5", "0.6", "--output", output),
     )
@@ -35,7 +42,9 @@ def test_an_untrained_directory_holds_architecture_weights_and_recipe(tmp_path: 
     assert {path.name for path in output.iterdir()} == {"_meta.yaml", "model_spec.yaml", "model"}
     spec = read_spec(output)
     assert spec["flavor_extras"] == {
-        "module": ("azureml.designer.modules.dl.pytorch.initialize_models.vision.classification.densenet"),
+        "module": (
+            "azureml.designer.modules.dl.pytorch.initialize_models.vision.classification.densenet"
+        ),
         "class": "DenseNet",
         "is_cuda": False,
         "init_params": {"model_name": "densenet121", "pretrained": False, "memory_efficient": True},
@@ -80,8 +89,8 @@ def test_pretrained_without_network_access_says_what_to_do(
     assert 'Failed to download "https://download.pytorch.org/models/resnet18-' in message
     assert '.pth" due to internet error.' in message
     assert (
-        "Download the file on a machine with network access, and name it with --weights-file; or train from"
-        in message
+        "Download the file on a machine with network access, and name it with --weights-file; or"
+        " train from" in message
     )
     assert "Traceback" not in ended.stderr
     assert not (tmp_path / "model").exists()
@@ -100,7 +109,9 @@ def test_downloaded_densenet_weights_with_old_parameter_names_are_loaded(
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(torch.hub, "download_url_to_file", download)
     output = tmp_path / "model"
-    ended = run_program("init-model", "--architecture", "densenet121", "--pretrained", "--output", output)
+    ended = run_program(
+        "init-model", "--architecture", "densenet121", "--pretrained", "--output", output
+    )
     assert (ended.status, ended.stderr) == (0, "")
     assert ended.stdout.startswith("Downloading https://download.pytorch.org/models/densenet121-")
     initial = read_weights(output)
@@ -144,14 +155,16 @@ def test_downloaded_densenet_weights_with_old_parameter_names_are_loaded(
         (
             ("--training-size", "336"),
             (
-                "--training-size 336 needs an --image-size at least as large: without one, the model predicts"
+                "--training-size 336 needs an --image-size at least as large: without one, the"
+                " model predicts"
                 " at 320",
             ),
         ),
         (
             ("--early-size", "336"),
             (
-                "--early-size 336 needs an --image-size at least as large: without one, the model predicts at"
+                "--early-size 336 needs an --image-size at least as large: without one, the model"
+                " predicts at"
                 " 320",
             ),
         ),
@@ -162,15 +175,31 @@ def test_downloaded_densenet_weights_with_old_parameter_names_are_loaded(
                 " IMAGENET1K_SWAG_LINEAR_V1.",
             ),
         ),
-        (("--weights-file", "missing"), ("--weights-file missing cannot be used: there is no such file.",)),
+        (
+            ("--weights-file", "missing"),
+            ("--weights-file missing cannot be used: there is no such file.",),
+        ),
         (("--weights-file", "."), ("--weights-file . is not a file. Name an existing",)),
         (
-            ("--image-size", "4", "--label-smoothing", "1", "--crop-fraction", "0", "--mean", "1", "1", "2"),
+            (
+                "--image-size",
+                "4",
+                "--label-smoothing",
+                "1",
+                "--crop-fraction",
+                "0",
+                "--mean",
+                "1",
+                "1",
+                "2",
+            ),
             ("image", "size", "smoothing", "crop", "fraction", "mean", "std"),
         ),
     ],
 )
-def test_wrong_options_are_refused(options: tuple[str, ...], texts: tuple[str, ...], tmp_path: Path) -> None:
+def test_wrong_options_are_refused(
+    options: tuple[str, ...], texts: tuple[str, ...], tmp_path: Path
+) -> None:
     ended = run_program("init-model", *options, "--output", tmp_path / "model")
     assert_refused(ended, 2, "ParameterError: ", *texts)
     assert not (tmp_path / "model").exists()
@@ -184,15 +213,22 @@ def test_a_value_outside_the_choices_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [("96x96",), ("96", "96", "3"), ("a",)])
-def test_an_invalid_image_size_is_refused_in_plain_words(size: tuple[str, ...], tmp_path: Path) -> None:
+def test_an_invalid_image_size_is_refused_in_plain_words(
+    size: tuple[str, ...], tmp_path: Path
+) -> None:
     ended = run_program("init-model", "--image-size", *size, "--output", tmp_path / "model")
     assert ended.status == 2
     told = " ".join(ended.stderr.replace("│", " ").split())
-    assert "Error parsing --image-size: expected a side in pixels, such as 96, or height and width" in told
+    assert (
+        "Error parsing --image-size: expected a side in pixels, such as 96, or height and width"
+        in told
+    )
     assert not (tmp_path / "model").exists()
 
 
-def test_training_leaves_a_frozen_backbone_unchanged(frozen: Trained, frozen_untrained: Path) -> None:
+def test_training_leaves_a_frozen_backbone_unchanged(
+    frozen: Trained, frozen_untrained: Path
+) -> None:
     before, after = read_weights(frozen_untrained), read_weights(frozen.output)
     backbone = [name for name in before if not name.startswith("model.fc.")]
     assert len(backbone) == 120
@@ -227,14 +263,29 @@ def test_balancing_and_label_smoothing_change_the_training_loss(
         path.rename(training / "blue" / path.name)
     untrained, output = tmp_path / "untrained", tmp_path / "trained"
     run_program(
-        *("init-model", "--freeze-backbone", "--augmentation", "none", "--horizontal-flip", "False"),
+        *(
+            "init-model",
+            "--freeze-backbone",
+            "--augmentation",
+            "none",
+            "--horizontal-flip",
+            "False",
+        ),
         *("--precision", "float32", f"--{option}", value, "--output", untrained),
     )
     options = ("--epochs", "1", "--learning-rate", "1e-30")
     ended = run_program(*train_arguments(folders, untrained, output, *options, training=training))
     assert ended.status == 0, ended.stderr
     run_program(
-        *("score", "--trained-model", output, "--dataset", training, "--scored-dataset", tmp_path / "scores")
+        *(
+            "score",
+            "--trained-model",
+            output,
+            "--dataset",
+            training,
+            "--scored-dataset",
+            tmp_path / "scores",
+        )
     )
 
     with (tmp_path / "scores" / "scores.csv").open() as file:

@@ -1,4 +1,6 @@
-"""Invalid images and models given to `train`: each gives one message, its exit status, and no output."""
+"""Invalid images and models given to `train`: each gives one message, its exit status, and no
+output.
+"""
 
 import pickle
 import shutil
@@ -65,7 +67,8 @@ def test_unlabelled_images_are_refused(
         train_on(ports["training"], ports["validation"], untrained, output),
         3,
         f'NotLabeledDatasetError: There is no label column in "{port.capitalize()} dataset {flat}". ',
-        "Training needs a category for every image: one folder per category, or a labelled ImageDirectory.",
+        "Training needs a category for every image: one folder per category, or a labelled"
+        " ImageDirectory.",
     )
 
 
@@ -200,7 +203,8 @@ def test_a_model_of_another_framework_is_refused(
         run_program(*train_arguments(folders, model, output)),
         3,
         f'InvalidModelDirectoryError: ModelDirectory "Untrained model {model}" is invalid. Reason: it is not'
-        " a PyTorch model: model_spec.yaml says flavor 'sklearn', serialization_method 'pickle'; expected"
+        " a PyTorch model: model_spec.yaml says flavor 'sklearn', serialization_method 'pickle';"
+        " expected"
         " 'pytorch', 'state_dict'.",
     )
 
@@ -270,7 +274,9 @@ def test_a_pickle_that_runs_code_is_refused_and_does_not_run(
     assert not made.exists()
 
 
-def test_truncated_weights_are_refused(folders: Path, untrained: Path, output: Path, tmp_path: Path) -> None:
+def test_truncated_weights_are_refused(
+    folders: Path, untrained: Path, output: Path, tmp_path: Path
+) -> None:
     model = copy_of(untrained, tmp_path / "model")
     with (model / "model").open("r+b") as file:
         file.truncate(1_000_000)

@@ -1,4 +1,6 @@
-"""Invalid parameters and outputs of `train`: each gives one message, its exit status, and no output."""
+"""Invalid parameters and outputs of `train`: each gives one message, its exit status, and no
+output.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +18,11 @@ from tests.programs.program import assert_refused, run_program, train_arguments
     [
         ("--epochs", "0", 'Parameter "Epochs" value should be greater than 0: --epochs is 0.'),
         ("--epochs", "-1", 'Parameter "Epochs" value should be greater than 0: --epochs is -1.'),
-        ("--batch-size", "0", 'Parameter "Batch size" value should be greater than 0: --batch-size is 0.'),
+        (
+            "--batch-size",
+            "0",
+            'Parameter "Batch size" value should be greater than 0: --batch-size is 0.',
+        ),
         (
             "--warmup-step-number",
             "-1",
@@ -43,7 +49,11 @@ from tests.programs.program import assert_refused, run_program, train_arguments
             "inf",
             'Parameter "Learning rate" value should be a finite number: --learning-rate is inf.',
         ),
-        ("--patience", "0", 'Parameter "Patience" value should be greater than 0: --patience is 0.'),
+        (
+            "--patience",
+            "0",
+            'Parameter "Patience" value should be greater than 0: --patience is 0.',
+        ),
         (
             "--print-frequency",
             "0",
@@ -74,7 +84,12 @@ def test_all_parameters_out_of_range_are_reported_at_once(
 
 @pytest.mark.parametrize(
     ("flag", "value"),
-    [("--learning-rate", "abc"), ("--epochs", "1.5"), ("--batch-size", "many"), ("--random-seed", "")],
+    [
+        ("--learning-rate", "abc"),
+        ("--epochs", "1.5"),
+        ("--batch-size", "many"),
+        ("--random-seed", ""),
+    ],
 )
 def test_a_value_of_the_wrong_type_is_refused(
     flag: str, value: str, folders: Path, untrained: Path, output: Path
@@ -88,7 +103,9 @@ def test_a_value_of_the_wrong_type_is_refused(
 @pytest.mark.parametrize(
     "port", ["untrained-model", "training-dataset", "validation-dataset", "trained-model"]
 )
-def test_a_missing_argument_is_named(port: str, folders: Path, untrained: Path, output: Path) -> None:
+def test_a_missing_argument_is_named(
+    port: str, folders: Path, untrained: Path, output: Path
+) -> None:
     arguments = train_arguments(folders, untrained, output)
     place = arguments.index(f"--{port}")
     ended = run_program(*arguments[:place], *arguments[place + 2 :])
@@ -117,7 +134,9 @@ def test_an_unknown_verb_is_refused() -> None:
     assert "Traceback" not in ended.stderr
 
 
-def test_flags_may_use_underscores_for_hyphens(folders: Path, untrained: Path, output: Path) -> None:
+def test_flags_may_use_underscores_for_hyphens(
+    folders: Path, untrained: Path, output: Path
+) -> None:
     arguments = [
         "--" + text[2:].replace("-", "_") if text.startswith("--") else text
         for text in train_arguments(folders, untrained, output, "--warmup-step-number", "-7")
@@ -166,13 +185,16 @@ def test_an_output_below_a_file_is_refused_under_torchrun_too(
     assert_refused(ended, 2, "OutputDirectoryError: --trained-model ")
 
 
-def test_an_output_that_is_a_file_is_refused(folders: Path, untrained: Path, tmp_path: Path) -> None:
+def test_an_output_that_is_a_file_is_refused(
+    folders: Path, untrained: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
     assert_refused(
         run_program(*train_arguments(folders, untrained, file)),
         2,
-        f"OutputDirectoryError: --trained-model {file} is a file. Name a directory that is new or empty.",
+        f"OutputDirectoryError: --trained-model {file} is a file. Name a directory that is new or"
+        " empty.",
     )
     assert file.read_text() == "mine"
 

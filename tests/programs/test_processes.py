@@ -34,10 +34,16 @@ def test_bad_inputs_are_refused_before_pytorch_is_loaded(
     folders: Path, untrained: Path, tmp_path: Path
 ) -> None:
     """Tests the component's entry script, which is `train` without the verb."""
-    arguments = train_arguments(folders, untrained, tmp_path / "trained", training=tmp_path / "missing")[1:]
-    ended = run_process(sys.executable, "-X", "importtime", "-m", "train_pytorch_model.run", *arguments)
+    arguments = train_arguments(
+        folders, untrained, tmp_path / "trained", training=tmp_path / "missing"
+    )[1:]
+    ended = run_process(
+        sys.executable, "-X", "importtime", "-m", "train_pytorch_model.run", *arguments
+    )
     assert ended.status == 3
-    assert f'\nInvalidDatasetError: Training dataset "{tmp_path}/missing" is not valid' in ended.stderr
+    assert (
+        f'\nInvalidDatasetError: Training dataset "{tmp_path}/missing" is not valid' in ended.stderr
+    )
     imported = re.findall(r"^import time: .*\| +(\S+)$", ended.stderr, re.MULTILINE)
     assert "numpy" in imported
     assert not {"torch", "torchvision", "mlflow", "pandas"} & set(imported)

@@ -31,7 +31,9 @@ def test_the_quickstart_trains_scores_and_prints_the_next_commands(
     ended = run_program("quickstart", "--output", tmp_path / "quickstart")
     assert (ended.status, ended.stderr) == (0, "")
     warnings = [line for line in ended.stdout.splitlines() if "Warning" in line]
-    assert ["few to train from scratch" in line for line in warnings] == [True]  # about the few digits
+    assert ["few to train from scratch" in line for line in warnings] == [
+        True
+    ]  # about the few digits
     chapters = [line[:3] for line in ended.stdout.splitlines() if re.match(r"\d\. ", line)]
     assert chapters == ["1. ", "2. ", "3. ", "4. ", "5. "]
     scores = pd.read_csv(tmp_path / "quickstart" / "scores" / "scores.csv")

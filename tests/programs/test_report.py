@@ -69,17 +69,25 @@ def test_training_writes_a_report(trained: Trained) -> None:
         "--validation-dataset validation",
         "--trained-model &#39;trained model&#39;",
     ]
-    assert f"Report on the training and the model: {trained.output}/report.html\n" in trained.ended.stdout
+    assert (
+        f"Report on the training and the model: {trained.output}/report.html\n"
+        in trained.ended.stdout
+    )
     assert "report.html" in json.loads((trained.output / "manifest.json").read_text())["files"]
 
 
-def test_the_report_has_the_numbers_of_evaluate(trained: Trained, folders: Path, tmp_path: Path) -> None:
+def test_the_report_has_the_numbers_of_evaluate(
+    trained: Trained, folders: Path, tmp_path: Path
+) -> None:
     ended = run_program(
         *("evaluate", "--trained-model", trained.output, "--dataset", folders / "validation"),
         *("--output", tmp_path / "evaluation"),
     )
     assert ended.status == 0, ended.stderr
-    report, evaluation = read_page(trained.output), read_page(tmp_path / "evaluation", "evaluation.html")
+    report, evaluation = (
+        read_page(trained.output),
+        read_page(tmp_path / "evaluation", "evaluation.html"),
+    )
     own = figures(evaluation)
     assert len(own) == 18
     assert set(own) <= set(figures(report))
@@ -109,7 +117,9 @@ def test_a_resumed_run_writes_the_same_report(
     with monkeypatch.context() as patch:
         patch.setattr(training, "publish", refuse)
         assert_refused(
-            run_program(*arguments), 4, "TrainingError: The model is trained, but: the disk is full."
+            run_program(*arguments),
+            4,
+            "TrainingError: The model is trained, but: the disk is full.",
         )
     ended = run_program(*arguments)
     assert ended.status == 0, ended.stderr
@@ -178,7 +188,9 @@ def test_the_report_lists_unreadable_images_and_other_files(
     (images / "green" / "2.png").write_bytes(b"not an image")
     (images / "red" / "notes.txt").write_text("no image at all")
     output = tmp_path / "trained"
-    ended = run_program(*train_arguments(folders, untrained, output, "--epochs", "1", training=images))
+    ended = run_program(
+        *train_arguments(folders, untrained, output, "--epochs", "1", training=images)
+    )
     assert ended.status == 0, ended.stderr
     text = read_page(output).text
     assert "1 image could not be read and is left out." in text
@@ -192,12 +204,14 @@ def test_the_report_lists_unreadable_images_and_other_files(
     [
         (
             "_best_results",
-            "The best epoch cannot be validated again: MemoryError: no room at all. The model has no report,"
+            "The best epoch cannot be validated again: MemoryError: no room at all. The model has"
+            " no report,"
             " and its probabilities are not calibrated.",
         ),
         (
             "render_report",
-            "report.html could not be created: MemoryError: no room at all. The model is not affected.",
+            "report.html could not be created: MemoryError: no room at all. The model is not"
+            " affected.",
         ),
     ],
 )
@@ -211,7 +225,9 @@ def test_a_report_that_cannot_be_created_does_not_fail_the_run(
 ) -> None:
     def fail(*_: object) -> str:
         if function == "_best_results":
-            return "MemoryError: no room at all"  # of one of the processes, which the others are told
+            return (
+                "MemoryError: no room at all"  # of one of the processes, which the others are told
+            )
         raise MemoryError("no room\nat all")
 
     monkeypatch.setattr(reporting, function, fail)
@@ -239,7 +255,8 @@ def test_a_report_that_cannot_be_written_does_not_fail_the_run(
     ended = train(folders, untrained, output, "--quiet")
     assert ended.status == 0
     assert ended.stderr == FEW_IMAGES + (
-        "Warning: report.html cannot be written: No space left on device. The model is not affected.\n"
+        "Warning: report.html cannot be written: No space left on device. The model is not"
+        " affected.\n"
     )
     assert (output / "_meta.yaml").exists()
     assert not (output / "report.html").exists()
@@ -302,4 +319,6 @@ def test_a_long_run_on_a_cpu_is_a_warning(
     monkeypatch.setattr(view, "LONG_RUN_S", 0.0)
     said = run_program(*arguments).stdout
     assert said.count(warning) == 1
-    assert " on this CPU. A GPU takes a small part of that. Fewer --epochs or, in init-model," in said
+    assert (
+        " on this CPU. A GPU takes a small part of that. Fewer --epochs or, in init-model," in said
+    )

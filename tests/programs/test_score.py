@@ -18,7 +18,11 @@ from tests.painting import paint_folders
 from tests.programs.conftest import Trained
 from tests.programs.program import assert_refused, run_process, score
 
-PROBABILITIES = ["Scored Probabilities_blue", "Scored Probabilities_green", "Scored Probabilities_red"]
+PROBABILITIES = [
+    "Scored Probabilities_blue",
+    "Scored Probabilities_green",
+    "Scored Probabilities_red",
+]
 
 # Run where our package cannot be imported: the directory contains the code it needs.
 PREDICT = """
@@ -46,7 +50,11 @@ def test_labelled_images_are_scored_and_the_accuracy_is_printed(
     assert (ended.status, ended.stderr) == (0, "")
     scores = pd.read_csv(output / "scores.csv")
     assert list(scores) == ["file_name", "category", "id", *PROBABILITIES, "Scored Labels"]
-    names = [f"{category}/{index}.png" for category in ("blue", "green", "red") for index in (100, 101, 102)]
+    names = [
+        f"{category}/{index}.png"
+        for category in ("blue", "green", "red")
+        for index in (100, 101, 102)
+    ]
     assert list(scores["file_name"]) == names
     assert list(scores["category"]) == [name.partition("/")[0] for name in names]
     correct = int((scores["category"] == scores["Scored Labels"]).sum())
@@ -106,7 +114,16 @@ def test_embeddings_and_what_to_label_next_are_written_beside_the_scores(
     flat.mkdir()
     for path in sorted((folders / "validation").glob("*/*.png")):
         shutil.copyfile(path, flat / f"{path.parent.name}_{path.name}")
-    options = ("--embeddings", "float16", "--rank-by", "uncertainty", "--num-to-label", "4", "--explain", "3")
+    options = (
+        "--embeddings",
+        "float16",
+        "--rank-by",
+        "uncertainty",
+        "--num-to-label",
+        "4",
+        "--explain",
+        "3",
+    )
     ended = score(trained.output, flat, tmp_path / "scores", *options)
     assert (ended.status, ended.stderr) == (0, "")
     scores = pd.read_csv(tmp_path / "scores" / "scores.csv")
@@ -114,14 +131,20 @@ def test_embeddings_and_what_to_label_next_are_written_beside_the_scores(
     assert list(embeddings["file_name"]) == list(scores["file_name"])
     assert {(row.shape, row.dtype.name) for row in embeddings["embedding"]} == {((512,), "float16")}
     to_label = pd.read_csv(tmp_path / "scores" / "to_label.csv")
-    two = scores[PROBABILITIES].apply(lambda row: row.nlargest(2).to_list(), axis=1, result_type="expand")
+    two = scores[PROBABILITIES].apply(
+        lambda row: row.nlargest(2).to_list(), axis=1, result_type="expand"
+    )
     margins = (two[0] - two[1]).set_axis(scores["file_name"]).nsmallest(4)
     assert to_label["file_name"][0] == margins.index[0]
     assert set(to_label["file_name"]) == set(margins.index)
-    assert to_label["margin"].to_list() == pytest.approx(margins[to_label["file_name"]].to_list(), abs=2e-6)
+    assert to_label["margin"].to_list() == pytest.approx(
+        margins[to_label["file_name"]].to_list(), abs=2e-6
+    )
     page = Page((tmp_path / "scores" / "explained.html").read_text(encoding="utf-8"))
     pictures = page.all("img")
-    assert [picture["alt"] for picture in pictures[::2]] == [f"Image {name}" for name in margins.index[:3]]
+    assert [picture["alt"] for picture in pictures[::2]] == [
+        f"Image {name}" for name in margins.index[:3]
+    ]
     assert [picture["class"] for picture in pictures[1::2]] == ["heat"] * 3
 
 
@@ -129,14 +152,18 @@ def test_labelled_images_are_not_proposed_for_labelling(
     trained: Trained, folders: Path, tmp_path: Path
 ) -> None:
     assert_refused(
-        score(trained.output, folders / "validation", tmp_path / "scores", "--rank-by", "uncertainty"),
+        score(
+            trained.output, folders / "validation", tmp_path / "scores", "--rank-by", "uncertainty"
+        ),
         2,
         "ParameterError: --rank-by proposes images to label, but every image of",
     )
     assert not (tmp_path / "scores").exists()
 
 
-def test_unreadable_images_are_left_out_listed_and_warned_about(trained: Trained, tmp_path: Path) -> None:
+def test_unreadable_images_are_left_out_listed_and_warned_about(
+    trained: Trained, tmp_path: Path
+) -> None:
     images = paint_folders(tmp_path / "images", 3)
     (images / "blue" / "0.png").write_bytes(b"not an image")
     whole = (images / "red" / "1.png").read_bytes()
@@ -149,7 +176,15 @@ def test_unreadable_images_are_left_out_listed_and_warned_about(trained: Trained
     assert left_out == ["blue/0.png", "red/1.png"]
     scores = pd.read_csv(tmp_path / "scores" / "scores.csv")
     assert list(scores["file_name"]) == [
-        *("blue/1.png", "blue/2.png", "green/0.png", "green/1.png", "green/2.png", "red/0.png", "red/2.png")
+        *(
+            "blue/1.png",
+            "blue/2.png",
+            "green/0.png",
+            "green/1.png",
+            "green/2.png",
+            "red/0.png",
+            "red/2.png",
+        )
     ]
     assert list(scores["id"]) == [1, 2, 3, 4, 5, 6, 8]
 
@@ -162,12 +197,17 @@ def test_top_k_limits_the_csv_to_the_most_probable_categories(
     assert (ended.status, ended.stderr) == (0, "")
     probabilities = pd.read_csv(tmp_path / "all" / "scores.csv")[PROBABILITIES]
     top = pd.read_csv(tmp_path / "top" / "scores.csv")
-    assert list(top)[3:] == [*("Top 1", "Top 1 Probability", "Top 2", "Top 2 Probability", "Scored Labels")]
+    assert list(top)[3:] == [
+        *("Top 1", "Top 1 Probability", "Top 2", "Top 2 Probability", "Scored Labels")
+    ]
     for index, row in probabilities.iterrows():
         first, second = row.nlargest(2).items()
         names = [str(name).removeprefix("Scored Probabilities_") for name, _ in (first, second)]
         assert top.loc[index, ["Top 1", "Top 2", "Scored Labels"]].to_list() == [*names, names[0]]
-        assert top.loc[index, ["Top 1 Probability", "Top 2 Probability"]].to_list() == [first[1], second[1]]
+        assert top.loc[index, ["Top 1 Probability", "Top 2 Probability"]].to_list() == [
+            first[1],
+            second[1],
+        ]
     pd.testing.assert_frame_equal(
         pd.read_parquet(tmp_path / "top" / "_data.parquet"),
         pd.read_parquet(tmp_path / "all" / "_data.parquet"),
@@ -175,7 +215,9 @@ def test_top_k_limits_the_csv_to_the_most_probable_categories(
 
 
 @pytest.mark.parametrize("value", ["0", "-1"])
-@pytest.mark.parametrize(("option", "name"), [("--top-k", "Top k"), ("--num-to-label", "Num to label")])
+@pytest.mark.parametrize(
+    ("option", "name"), [("--top-k", "Top k"), ("--num-to-label", "Num to label")]
+)
 def test_a_number_below_one_is_refused(
     trained: Trained, tmp_path: Path, option: str, name: str, value: str
 ) -> None:
@@ -186,10 +228,14 @@ def test_a_number_below_one_is_refused(
     )
 
 
-def test_a_column_of_mixed_types_is_refused_and_leaves_no_output(trained: Trained, tmp_path: Path) -> None:
+def test_a_column_of_mixed_types_is_refused_and_leaves_no_output(
+    trained: Trained, tmp_path: Path
+) -> None:
     images = tmp_path / "images"
     pixels = Image.new("RGB", (32, 32))
-    names = [f"{index}.png" for index in range(70)]  # more than one batch: the first one sets the type
+    names = [
+        f"{index}.png" for index in range(70)
+    ]  # more than one batch: the first one sets the type
     write_image_directory(images, ((name, _png(pixels), None) for name in names), ())
     rows = [json.loads(line) for line in (images / "images.lst").read_text().splitlines()]
     rows[-1]["id"] = "the last"
@@ -197,7 +243,8 @@ def test_a_column_of_mixed_types_is_refused_and_leaves_no_output(trained: Traine
     assert_refused(
         score(trained.output, images, tmp_path / "scores"),
         3,
-        f"InvalidDatasetError: Dataset \"{images}\" is not valid, reason: column 'id' starts as int64 but has"
+        f"InvalidDatasetError: Dataset \"{images}\" is not valid, reason: column 'id' starts as"
+        " int64 but has"
         " 'the last' later.",
     )
     assert not (tmp_path / "scores").exists()

@@ -1,4 +1,6 @@
-"""What `score` takes: images one by one, at any depth, in an archive, damaged, of unknown categories."""
+"""What `score` takes: images one by one, at any depth, in an archive, damaged, of unknown
+categories.
+"""
 
 import shutil
 from pathlib import Path
@@ -15,7 +17,9 @@ def names_in(output: Path) -> list[str]:
     return list(pd.read_csv(output / "scores.csv")["file_name"])
 
 
-def test_a_single_photograph_is_scored_and_shown(trained: Trained, folders: Path, tmp_path: Path) -> None:
+def test_a_single_photograph_is_scored_and_shown(
+    trained: Trained, folders: Path, tmp_path: Path
+) -> None:
     ended = score(trained.output, folders / "validation/red/100.png", tmp_path / "scores")
     assert (ended.status, ended.stderr) == (0, "")
     scores = pd.read_csv(tmp_path / "scores/scores.csv")
@@ -49,7 +53,9 @@ def test_data_sets_in_a_folder_are_scored_as_its_images(
     assert "validation/red/100.png" in names_in(tmp_path / "scores")
 
 
-def test_an_empty_folder_inside_a_category_changes_nothing(trained: Trained, tmp_path: Path) -> None:
+def test_an_empty_folder_inside_a_category_changes_nothing(
+    trained: Trained, tmp_path: Path
+) -> None:
     images = paint_folders(tmp_path / "images", 2)
     (images / "red/empty").mkdir()
     ended = score(trained.output, images, tmp_path / "scores")
@@ -84,7 +90,8 @@ def test_images_of_unknown_categories_are_counted_and_said_not_to_count(
     (images / "green").rename(images / "teal")
     ended = score(trained.output, images, tmp_path / "scores", "--quiet")
     assert ended.stderr == (
-        "Warning: 2 images are of a category that the model does not know, and not part of the accuracy:\n"
+        "Warning: 2 images are of a category that the model does not know, and not part of the"
+        " accuracy:\n"
         "  'teal': 2\n"
     )
     ended = score(trained.output, images, tmp_path / "again")
@@ -97,14 +104,18 @@ def test_images_of_unknown_categories_are_counted_and_said_not_to_count(
 
 
 def test_names_before_split_are_in_the_csv(trained: Trained, folders: Path, tmp_path: Path) -> None:
-    run_program("convert", "--input", folders / "validation", "--output", tmp_path / "images", "--quiet")
+    run_program(
+        "convert", "--input", folders / "validation", "--output", tmp_path / "images", "--quiet"
+    )
     score(trained.output, tmp_path / "images", tmp_path / "scores")
     scores = pd.read_csv(tmp_path / "scores/scores.csv")
     assert scores["file_name"][0] == "image/0_0.png"
     assert scores["original"][0] == "blue/100.png"
 
 
-def test_scoring_goes_on_over_any_number_of_unreadable_images(trained: Trained, tmp_path: Path) -> None:
+def test_scoring_goes_on_over_any_number_of_unreadable_images(
+    trained: Trained, tmp_path: Path
+) -> None:
     images = paint_folders(tmp_path / "images", 12)
     whole = (images / "red/0.png").read_bytes()
     for index in range(12):

@@ -29,7 +29,9 @@ class Blocker:
 
 sys.meta_path.insert(0, Blocker())
 """
-BIN = Path(sys.executable).parent  # mlflow starts uvicorn by its name, as in an activated environment
+BIN = Path(
+    sys.executable
+).parent  # mlflow starts uvicorn by its name, as in an activated environment
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +62,9 @@ def test_a_photo_is_answered_with_label_and_probabilities(url: str) -> None:
     )
     probabilities = [answer[f"Scored Probabilities_{name}"] for name in ("blue", "green", "red")]
     assert sum(probabilities) == pytest.approx(1)
-    assert answer["Scored Labels"] == ("blue", "green", "red")[probabilities.index(max(probabilities))]
+    assert (
+        answer["Scored Labels"] == ("blue", "green", "red")[probabilities.index(max(probabilities))]
+    )
 
 
 def test_the_readmes_client_gets_a_prediction(
@@ -73,19 +77,26 @@ def test_the_readmes_client_gets_a_prediction(
     assert local != client
     answered = run_process(sys.executable, "-c", local)
     assert answered.status == 0, answered.stderr
-    assert json.loads(answered.stdout)["predictions"][0]["Scored Labels"] in ("blue", "green", "red")
+    assert json.loads(answered.stdout)["predictions"][0]["Scored Labels"] in (
+        "blue",
+        "green",
+        "red",
+    )
 
 
 def test_a_batch_of_dataframe_records_is_answered_in_order(url: str) -> None:
     files = [photo("red", "JPEG"), photo("blue", "PNG"), photo("green", "WEBP")]
     together = predictions(url, {"dataframe_records": [{"image": file} for file in files]})
     alone = [
-        predictions(url, {"dataframe_split": {"columns": ["image"], "data": [[file]]}})[0] for file in files
+        predictions(url, {"dataframe_split": {"columns": ["image"], "data": [[file]]}})[0]
+        for file in files
     ]
     assert len(together) == 3
     for one, other in zip(together, alone, strict=True):
         assert one["Scored Labels"] == other["Scored Labels"]
-        assert one["Scored Probabilities_red"] == pytest.approx(other["Scored Probabilities_red"], abs=1e-5)
+        assert one["Scored Probabilities_red"] == pytest.approx(
+            other["Scored Probabilities_red"], abs=1e-5
+        )
 
 
 def test_an_image_that_cannot_be_read_costs_its_own_row_only(url: str) -> None:
@@ -99,7 +110,9 @@ def test_an_image_that_cannot_be_read_costs_its_own_row_only(url: str) -> None:
     ("column", "message"),
     [("image", "not a base64-encoded image file"), ("photo", "no column `image`")],
 )
-def test_a_request_without_an_image_is_refused_with_the_reason(url: str, column: str, message: str) -> None:
+def test_a_request_without_an_image_is_refused_with_the_reason(
+    url: str, column: str, message: str
+) -> None:
     with pytest.raises(urllib.error.HTTPError) as caught:
         post(url, {"dataframe_split": {"columns": [column], "data": [["no base64!"]]}})
     with caught.value as answer:

@@ -67,7 +67,10 @@ def test_few_images_are_a_warning_that_offers_fractions_which_suit_them(tmp_path
     assert offered
     outputs = [tmp_path / name for name in ("training", "validation", "test")]
     ended = split(images, *outputs[:2], *offered[0].split(), outputs[2])
-    assert (ended.status, [counts(output) for output in outputs]) == (0, [[15] * 3, [5] * 3, [5] * 3])
+    assert (ended.status, [counts(output) for output in outputs]) == (
+        0,
+        [[15] * 3, [5] * 3, [5] * 3],
+    )
     assert "Warning" not in ended.stdout
     assert "Splitting 75 images into 45, 15 and 15\n" in ended.stdout
 
@@ -76,7 +79,10 @@ def test_few_images_are_a_warning_that_offers_fractions_which_suit_them(tmp_path
     ("options", "message"),
     [
         (("--output-3", "3"), "--output-3 needs --fractions, such as --fractions 0.6 0.2 0.2."),
-        (("--fractions", "0.6", "0.2", "0.2"), "give a number greater than 0 for each of the 2 outputs."),
+        (
+            ("--fractions", "0.6", "0.2", "0.2"),
+            "give a number greater than 0 for each of the 2 outputs.",
+        ),
         (("--fractions", "0.6", "0.2"), "--fractions 0.6 0.2: give a number greater than 0"),
         (("--fractions", "1.5", "-0.5"), "--fractions 1.5 -0.5: give a number greater than 0"),
         (("--fractions", "nan", "0.5"), "--fractions nan 0.5: give a number greater than 0"),
@@ -91,7 +97,9 @@ def test_fractions_that_do_not_fit_the_outputs_are_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a file that is always full")
+@pytest.mark.skipif(
+    not Path("/dev/full").exists(), reason="only Linux has a file that is always full"
+)
 def test_standard_output_on_a_full_disk_is_an_error(folders: Path, tmp_path: Path) -> None:
     command: list[str | Path] = [
         sys.executable,
@@ -112,21 +120,34 @@ def test_standard_output_on_a_full_disk_is_an_error(folders: Path, tmp_path: Pat
 
 def test_one_image_is_reported_in_the_singular(folders: Path, tmp_path: Path) -> None:
     ended = split(folders / "training/red", tmp_path / "1", tmp_path / "2", "--fraction", "0.75")
-    assert ended.stdout.endswith(f"3 images are in {tmp_path / '1'}\n1 image is in {tmp_path / '2'}\n")
+    assert ended.stdout.endswith(
+        f"3 images are in {tmp_path / '1'}\n1 image is in {tmp_path / '2'}\n"
+    )
 
 
 def test_the_seed_determines_the_split(folders: Path, tmp_path: Path) -> None:
     found = []
     for place, seed in enumerate((7, 7, 8)):
         out = tmp_path / str(place)
-        split(folders / "training", out / "1", out / "2", "--fraction", "0.5", "--seed", str(seed), "--quiet")
+        split(
+            folders / "training",
+            out / "1",
+            out / "2",
+            "--fraction",
+            "0.5",
+            "--seed",
+            str(seed),
+            "--quiet",
+        )
         found.append(lines_of(out / "1"))
     assert found[0] == found[1]
     assert found[0] != found[2]
 
 
 @pytest.mark.parametrize("spelling", [("--no-stratified",), ("--stratified", "False")])
-def test_the_split_may_ignore_categories(folders: Path, tmp_path: Path, spelling: tuple[str, ...]) -> None:
+def test_the_split_may_ignore_categories(
+    folders: Path, tmp_path: Path, spelling: tuple[str, ...]
+) -> None:
     found = set()
     for seed in range(8):
         out = tmp_path / str(seed)
@@ -150,7 +171,9 @@ def test_nested_folders_and_empty_categories_are_reported(folders: Path, tmp_pat
         shutil.copy(folders / "training/red" / name, tmp_path / "in/full")
     ended = split(tmp_path / "in", tmp_path / "1", tmp_path / "2", "--quiet")
     assert ended.status == 0
-    warning = f"Warning: Input image directory \"{tmp_path}/in\" has no image of category\n  'empty'\n"
+    warning = (
+        f"Warning: Input image directory \"{tmp_path}/in\" has no image of category\n  'empty'\n"
+    )
     assert ended.stderr.startswith(warning)
 
 
@@ -176,7 +199,12 @@ def test_a_fraction_out_of_range_is_refused(folders: Path, tmp_path: Path, fract
     ],
 )
 def test_conflicting_outputs_are_refused_before_anything_is_written(
-    folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, second: str, message: str
+    folders: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    first: str,
+    second: str,
+    message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run_program("convert", "--input", folders / "training", "--output", "in")
@@ -184,14 +212,18 @@ def test_conflicting_outputs_are_refused_before_anything_is_written(
     Path("full").mkdir()
     Path("full/mine").touch()
     before = sorted(tmp_path.rglob("*"))
-    assert_refused(split(Path("in"), Path(first), Path(second)), 2, f"OutputDirectoryError: {message}")
+    assert_refused(
+        split(Path("in"), Path(first), Path(second)), 2, f"OutputDirectoryError: {message}"
+    )
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_missing_or_too_small_dataset_is_refused(tmp_path: Path) -> None:
     ended = split(tmp_path / "none", tmp_path / "1", tmp_path / "2")
     assert_refused(
-        ended, 3, f'InvalidDatasetError: Input image directory "{tmp_path}/none" is not valid, reason:'
+        ended,
+        3,
+        f'InvalidDatasetError: Input image directory "{tmp_path}/none" is not valid, reason:',
     )
     (tmp_path / "in/a").mkdir(parents=True)
     (tmp_path / "in/a/1.png").touch()
@@ -201,7 +233,9 @@ def test_a_missing_or_too_small_dataset_is_refused(tmp_path: Path) -> None:
     )
 
 
-def test_two_commands_with_the_same_outputs_leave_those_of_one(folders: Path, tmp_path: Path) -> None:
+def test_two_commands_with_the_same_outputs_leave_those_of_one(
+    folders: Path, tmp_path: Path
+) -> None:
     command: list[str | Path] = [sys.executable, "-m", "train_pytorch_model", "split"]
     command += ["--input", folders / "training"]
     first, second = tmp_path / "1", tmp_path / "2"

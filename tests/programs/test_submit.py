@@ -19,7 +19,11 @@ from tests.programs.azure_service import (
 )
 from tests.programs.program import assert_refused, run_process
 from tests.programs.submitting import DATA, FOUR_T4, MODEL, ON_A_WORKSTATION, T4, submit
-from train_pytorch_model.submission.job_folder import components_version, copy_project, environment_yaml
+from train_pytorch_model.submission.job_folder import (
+    components_version,
+    copy_project,
+    environment_yaml,
+)
 from train_pytorch_model.submission.request import Submission
 
 pytestmark = ON_A_WORKSTATION
@@ -60,14 +64,29 @@ def test_a_single_job_is_sent_with_every_option(service: AzureService) -> None:
     assert sent["inputs"]["training_dataset"]["mode"] == "ReadOnlyMount"
     output = sent["outputs"]["trained_model"]
     assert (output["jobOutputType"], output["assetName"]) == ("mlflow_model", "flower-model")
-    assert sent["command"].startswith("python -m train_pytorch_model.run --untrained-model ${{inputs.")
+    assert sent["command"].startswith(
+        "python -m train_pytorch_model.run --untrained-model ${{inputs."
+    )
     assert "The trained model is registered as flower-model\n" in ended.stdout
 
 
 def test_what_a_job_runs_with_is_sent(service: AzureService) -> None:
     options = (
-        *("--environment-variables", "NCCL_DEBUG=INFO", "NCCL_SOCKET_IFNAME=eth0", "--identity", "user"),
-        *("--data-mode", "download", "--tags", "team=flowers", "--display-name", "Flowers, once more"),
+        *(
+            "--environment-variables",
+            "NCCL_DEBUG=INFO",
+            "NCCL_SOCKET_IFNAME=eth0",
+            "--identity",
+            "user",
+        ),
+        *(
+            "--data-mode",
+            "download",
+            "--tags",
+            "team=flowers",
+            "--display-name",
+            "Flowers, once more",
+        ),
     )
     assert submit(*DATA, *MODEL, *options, "--wait-limit", "0").status == 0
     sent = service.job["properties"]
@@ -83,11 +102,21 @@ def test_what_a_job_runs_with_is_sent(service: AzureService) -> None:
         assert step["identity"] == {"identity_type": "UserIdentity"}
 
 
-@pytest.mark.parametrize("model", [MODEL, ("--architecture", "resnet18")], ids=["single job", "pipeline"])
+@pytest.mark.parametrize(
+    "model", [MODEL, ("--architecture", "resnet18")], ids=["single job", "pipeline"]
+)
 def test_a_job_runs_on_serverless_nodes_of_low_priority(
     model: tuple[str, ...], service: AzureService
 ) -> None:
-    options = ("--compute", "serverless", "--low-priority", "--vm-size", FOUR_T4, "--wait-limit", "0")
+    options = (
+        "--compute",
+        "serverless",
+        "--low-priority",
+        "--vm-size",
+        FOUR_T4,
+        "--wait-limit",
+        "0",
+    )
     ended = submit(*DATA, *model, *options)
     assert ended.status == 0, ended.stderr
     sent = service.job["properties"]
@@ -122,7 +151,10 @@ def test_without_a_model_a_pipeline_initializes_and_trains_one(service: AzureSer
     assert init_model["inputs"]["architecture"]["value"] == "densenet121"
     assert init_model["inputs"]["pretrained"]["value"] in ("True", "true")
     assert train["resources"]["instance_count"] == 1
-    assert train["distribution"] == {"distribution_type": "PyTorch", "process_count_per_instance": 1}
+    assert train["distribution"] == {
+        "distribution_type": "PyTorch",
+        "process_count_per_instance": 1,
+    }
     model = train["inputs"]["untrained_model"]["value"]
     assert model == "${{parent.jobs.init_model.outputs.untrained_model}}"
     assert train["inputs"]["epochs"]["value"] == "5"
@@ -135,7 +167,9 @@ def test_without_a_model_a_pipeline_initializes_and_trains_one(service: AzureSer
         pytest.param((*MODEL, "--instance-count", "2", "--register", "flowers"), id="single job"),
         pytest.param(("--architecture", "resnet18", "--time-limit", "5"), id="pipeline"),
         pytest.param((*MODEL, "--environment", "mine@latest"), id="another environment"),
-        pytest.param(("--architecture", "resnet18", "--image", "registry/image:1"), id="another image"),
+        pytest.param(
+            ("--architecture", "resnet18", "--image", "registry/image:1"), id="another image"
+        ),
     ],
 )
 def test_a_dry_run_writes_exactly_the_job_that_is_sent(
@@ -177,7 +211,9 @@ def test_an_installed_package_writes_the_same_job_without_a_workspace_or_warning
     command = (sys.executable, "-m", "train_pytorch_model", "submit", *options)
     ended = run_process(*command, "--dry-run", tmp_path / "installed")
     assert (ended.status, ended.stderr) == (0, "")
-    new_cluster = f"--name gpu-cluster --size {FOUR_T4} --min-instances 0 --max-instances 3   # if it does"
+    new_cluster = (
+        f"--name gpu-cluster --size {FOUR_T4} --min-instances 0 --max-instances 3   # if it does"
+    )
     assert new_cluster in ended.stdout
     assert files_in(tmp_path / "installed") == files_in(tmp_path / "checkout")
 
@@ -204,8 +240,12 @@ def test_exactly_the_program_the_environment_and_the_data_are_uploaded(
     assert service.uploaded() == program | environment | data | model
 
 
-@pytest.mark.parametrize("job", [(*DATA, *MODEL, "--wait-limit", "0"), ()], ids=["with a job", "alone"])
-def test_components_are_registered_once(job: tuple[str, ...], service: AzureService, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "job", [(*DATA, *MODEL, "--wait-limit", "0"), ()], ids=["with a job", "alone"]
+)
+def test_components_are_registered_once(
+    job: tuple[str, ...], service: AzureService, tmp_path: Path
+) -> None:
     copy_project(Submission(), tmp_path)
     version, own = components_version(tmp_path), environment_yaml(Submission(), tmp_path)
     service.components = {f"train_pytorch_model:{version}"}
@@ -217,12 +257,18 @@ def test_components_are_registered_once(job: tuple[str, ...], service: AzureServ
     assert f"PUT /components/photographs_to_model/versions/{version}" in registered
     assert not any("train_pytorch_model" in call for call in registered)
     assert bool(service.job) == bool(job)
-    sent = [call.body["properties"]["componentSpec"] for call in service.calls if str(call) in registered]
+    sent = [
+        call.body["properties"]["componentSpec"]
+        for call in service.calls
+        if str(call) in registered
+    ]
     named = {spec["environment"] for spec in sent if "environment" in spec}
     assert named == {f"azureml:{ID}/environments/{str(own)[8:].replace(':', '/versions/')}"}
 
 
-def test_the_environment_is_registered_once_and_then_named(service: AzureService, tmp_path: Path) -> None:
+def test_the_environment_is_registered_once_and_then_named(
+    service: AzureService, tmp_path: Path
+) -> None:
     copy_project(Submission(), tmp_path)
     name = str(environment_yaml(Submission(), tmp_path)).removeprefix("azureml:")
     known = f"{ID}/environments/{name.replace(':', '/versions/')}"
@@ -245,7 +291,11 @@ def test_components_of_another_environment_need_no_image_to_be_built(service: Az
     assert (ended.status, ended.stderr) == (0, "")
     changes = [call for call in service.calls if call.method == "PUT" and call.path.startswith(ID)]
     assert not [call for call in changes if "/environments/" in call.path]
-    specs = [call.body["properties"].get("componentSpec") for call in changes if "/components/" in call.path]
+    specs = [
+        call.body["properties"].get("componentSpec")
+        for call in changes
+        if "/components/" in call.path
+    ]
     assert {spec["environment"] for spec in specs if "environment" in spec} == {name}
     ended = submit("--register-components", "--environment", "mine")
     assert_refused(ended, 2, "ParameterError: --environment mine names no version")
@@ -266,7 +316,18 @@ def test_a_component_has_the_version_of_its_content(tmp_path: Path) -> None:
 
 def test_a_missing_cluster_is_created_before_the_job(service: AzureService) -> None:
     ended = submit(
-        *(*DATA, *MODEL, "--compute", "new", "--vm-size", FOUR_T4, "--max-nodes", "3", "--wait-limit", "0"),
+        *(
+            *DATA,
+            *MODEL,
+            "--compute",
+            "new",
+            "--vm-size",
+            FOUR_T4,
+            "--max-nodes",
+            "3",
+            "--wait-limit",
+            "0",
+        ),
         *("--process-count-per-instance", "4", "--instance-count", "2"),
     )
     assert (ended.status, ended.stderr) == (0, "")
@@ -294,7 +355,10 @@ def test_an_existing_cluster_of_a_size_not_offered_here_is_used(service: AzureSe
 def test_an_existing_cluster_is_left_unchanged(service: AzureService) -> None:
     ended = submit(*DATA, *MODEL, "--max-nodes", "9", "--wait-limit", "0")
     assert ended.status == 0
-    assert "Warning: gpu-cluster exists and has at most 4 nodes; --max-nodes is ignored.\n" in ended.stdout
+    assert (
+        "Warning: gpu-cluster exists and has at most 4 nodes; --max-nodes is ignored.\n"
+        in ended.stdout
+    )
     assert not any("/computes/" in call for call in service.changes())
 
 
@@ -303,18 +367,24 @@ def test_an_existing_cluster_is_left_unchanged(service: AzureService) -> None:
     [
         (
             ("--instance-count", "5"),
-            "Node count should be at most the cluster's maximum: --instance-count is 5, and gpu-cluster has"
+            "Node count should be at most the cluster's maximum: --instance-count is 5, and"
+            " gpu-cluster has"
             " at most 4 nodes.",
         ),
         (
             ("--process-count-per-instance", "2"),
-            "Process count per node should be at most the GPUs of a node: --process-count-per-instance is 2,"
+            "Process count per node should be at most the GPUs of a node:"
+            " --process-count-per-instance is 2,"
             f" and {T4} has 1.",
         ),
-        (("--vm-size", FOUR_T4), f"gpu-cluster exists, and its nodes are {T4}: --vm-size {FOUR_T4} does not"),
+        (
+            ("--vm-size", FOUR_T4),
+            f"gpu-cluster exists, and its nodes are {T4}: --vm-size {FOUR_T4} does not",
+        ),
         (
             ("--compute", "kubernetes", "--instance-count", "2"),
-            "Several nodes need an AmlCompute cluster: kubernetes is of type kubernetes, and --instance-count"
+            "Several nodes need an AmlCompute cluster: kubernetes is of type kubernetes, and"
+            " --instance-count"
             " is 2.",
         ),
         (
@@ -323,7 +393,8 @@ def test_an_existing_cluster_is_left_unchanged(service: AzureService) -> None:
         ),
         (
             ("--compute", "new", "--vm-size", "Standard_Unheard_Of"),
-            "--vm-size Standard_Unheard_Of is not offered in the region of the workspace. Sizes with GPUs"
+            "--vm-size Standard_Unheard_Of is not offered in the region of the workspace. Sizes"
+            " with GPUs"
             " there:\n  standard_nc4as_t4_v3\n  standard_odd",
         ),
         (

@@ -36,9 +36,13 @@ def test_all_mistakes_are_reported_at_once_without_a_request(service: AzureServi
         "--compute 'local' is not a cluster name",
     )
     assert_refused(
-        submit(*MODEL), 2, "ParameterError: --training-dataset and --validation-dataset are required."
+        submit(*MODEL),
+        2,
+        "ParameterError: --training-dataset and --validation-dataset are required.",
     )
-    assert_refused(submit(*DATA, *MODEL, "--epochs", "0"), 2, 'ParameterError: Parameter "Epochs" value ')
+    assert_refused(
+        submit(*DATA, *MODEL, "--epochs", "0"), 2, 'ParameterError: Parameter "Epochs" value '
+    )
     assert service.calls == []
 
 
@@ -63,7 +67,9 @@ def test_invalid_wait_limits_are_refused(
 def test_a_non_empty_output_is_refused(flag: str, service: AzureService, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     ended = submit(*DATA, *MODEL, flag, tmp_path)
-    assert_refused(ended, 2, f"OutputDirectoryError: {flag} {tmp_path} is not empty: it holds notes.txt.")
+    assert_refused(
+        ended, 2, f"OutputDirectoryError: {flag} {tmp_path} is not empty: it holds notes.txt."
+    )
     assert service.calls == []
 
 
@@ -75,12 +81,16 @@ def test_local_data_are_checked_before_anything_is_sent(
     nothing = tmp_path / "nothing"
     both = ("--training-dataset", training, "--validation-dataset", validation)
     for model in (("--architecture", "resnet18"), ("--untrained-model", untrained_resnet18)):
-        assert_refused(submit(*both, *model), 3, "InvalidDatasetError: Validation dataset", "'green'")
+        assert_refused(
+            submit(*both, *model), 3, "InvalidDatasetError: Validation dataset", "'green'"
+        )
     for port, more in (
         ("--training-dataset", ("--validation-dataset", "azureml:a:1")),
         ("--validation-dataset", ("--training-dataset", "azureml:a:1")),
     ):
-        assert_refused(submit(port, nothing, *more, *MODEL), 3, "InvalidDatasetError: ", "no such directory")
+        assert_refused(
+            submit(port, nothing, *more, *MODEL), 3, "InvalidDatasetError: ", "no such directory"
+        )
     ended = submit(*DATA, "--untrained-model", nothing)
     assert_refused(ended, 3, 'InvalidModelDirectoryError: ModelDirectory "Untrained model ')
     assert service.calls == []
@@ -104,7 +114,8 @@ def test_a_missing_workspace_is_named(service: AzureService) -> None:
     assert_refused(
         submit(*DATA, *MODEL),
         2,
-        f"ParameterError: There is no workspace {WORKSPACE} in resource group {GROUP} of subscription"
+        f"ParameterError: There is no workspace {WORKSPACE} in resource group {GROUP} of"
+        " subscription"
         f" {SUBSCRIPTION}, or you have no access to it.",
     )
 
@@ -116,7 +127,8 @@ class NoCredential:
         from azure.core.exceptions import ClientAuthenticationError
 
         raise ClientAuthenticationError(
-            "DefaultAzureCredential failed.\nAttempted:\n  AADSTS700082: The token has expired. And so on."
+            "DefaultAzureCredential failed.\nAttempted:\n  AADSTS700082: The token has expired. And"
+            " so on."
         )
 
 
@@ -129,7 +141,8 @@ def test_without_a_credential_one_message_says_how_to_sign_in(
     assert_refused(
         submit(*DATA, *MODEL),
         4,
-        "ServiceError: Opening workspace workspace: no credential works here. Sign in with `az login`, or set"
+        "ServiceError: Opening workspace workspace: no credential works here. Sign in with `az"
+        " login`, or set"
         " AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_CLIENT_SECRET.",
         "CLIENT_SECRET. AADSTS700082: The token has expired.\n",
     )
@@ -137,7 +150,10 @@ def test_without_a_credential_one_message_says_how_to_sign_in(
 
 
 def test_a_rejected_token_is_reported_in_azures_words(service: AzureService) -> None:
-    service.fault = lambda _: (401, {"error": {"code": "WrongTenant", "message": "Of another tenant."}})
+    service.fault = lambda _: (
+        401,
+        {"error": {"code": "WrongTenant", "message": "Of another tenant."}},
+    )
     assert_refused(
         submit(*DATA, *MODEL),
         4,
@@ -151,7 +167,8 @@ def test_without_a_network_one_message_says_so(service: AzureService) -> None:
     assert_refused(
         submit(*DATA, *MODEL),
         4,
-        "ServiceError: Opening workspace workspace: Azure cannot be reached. Name or service not known\n",
+        "ServiceError: Opening workspace workspace: Azure cannot be reached. Name or service not"
+        " known\n",
     )
 
 

@@ -33,7 +33,9 @@ def trained(service: AzureService, tmp_path: Path, more: Mapping[str, str] | Non
             output = f"azureml/{call.path.rpartition('/')[2]}/trained_model"
             for path in root.rglob("*"):
                 if path.is_file():
-                    service.blobs[f"{output}/{path.relative_to(root).as_posix()}"] = path.read_bytes()
+                    service.blobs[f"{output}/{path.relative_to(root).as_posix()}"] = (
+                        path.read_bytes()
+                    )
 
     service.fault = write
 
@@ -59,12 +61,16 @@ def test_a_registered_model_gets_its_card_and_tags(
     assert (ended.status, ended.stderr) == (0, "")
     assert "Warning" not in ended.stdout
     (call,) = (
-        call for call in service.calls if (call.method, call.path[-18:]) == ("PUT", "flowers/versions/1")
+        call
+        for call in service.calls
+        if (call.method, call.path[-18:]) == ("PUT", "flowers/versions/1")
     )
     assert made.items() <= call.body["properties"].items()
 
 
-def test_a_registered_model_without_a_card_costs_a_warning(service: AzureService, tmp_path: Path) -> None:
+def test_a_registered_model_without_a_card_costs_a_warning(
+    service: AzureService, tmp_path: Path
+) -> None:
     trained(service, tmp_path)
     ended = submit(*DATA, *MODEL, "--register", "flowers")
     assert (ended.status, ended.stderr) == (0, "")
@@ -83,7 +89,12 @@ def test_an_existing_empty_directory_is_filled_in_place(
     ended = submit(*DATA, *MODEL, "--download", ".")
     assert (ended.status, ended.stderr) == (0, "")
     assert model.stat().st_ino == before
-    assert {path.name for path in model.iterdir()} == {"_meta.yaml", "manifest.json", "model", "code"}
+    assert {path.name for path in model.iterdir()} == {
+        "_meta.yaml",
+        "manifest.json",
+        "model",
+        "code",
+    }
 
 
 def test_a_directory_that_was_filled_in_the_meantime_is_left_alone(
@@ -100,15 +111,23 @@ def test_a_directory_that_was_filled_in_the_meantime_is_left_alone(
 
     service.fault = fill
     ended = submit(*DATA, *MODEL, "--download", tmp_path / "model")
-    assert_refused(ended, 2, f"OutputDirectoryError: --download {tmp_path}/model is not empty: it holds")
+    assert_refused(
+        ended, 2, f"OutputDirectoryError: --download {tmp_path}/model is not empty: it holds"
+    )
     assert [path.name for path in (tmp_path / "model").iterdir()] == ["notes.txt"]
-    assert f"Job {service.job['name']} is complete. Its model can still be downloaded:\n" in ended.stdout
     assert (
-        f"  az ml job download --name {service.job['name']} --output-name trained_model --s" in ended.stdout
+        f"Job {service.job['name']} is complete. Its model can still be downloaded:\n"
+        in ended.stdout
+    )
+    assert (
+        f"  az ml job download --name {service.job['name']} --output-name trained_model --s"
+        in ended.stdout
     )
 
 
-def test_a_damaged_download_is_refused_and_leaves_nothing(service: AzureService, tmp_path: Path) -> None:
+def test_a_damaged_download_is_refused_and_leaves_nothing(
+    service: AzureService, tmp_path: Path
+) -> None:
     trained(service, tmp_path)
     (tmp_path / "made" / "model").write_bytes(b"others!")
     (tmp_path / "made" / "code" / "serving.py").unlink()
@@ -128,10 +147,14 @@ def test_a_full_disk_is_reported(service: AzureService, tmp_path: Path) -> None:
     trained(service, tmp_path)
     write, full = service.fault, OSError(28, "No space left on device")
     service.fault = lambda call: (
-        full if call.method == "GET" and call.path.startswith("/container/azureml/") else write(call)
+        full
+        if call.method == "GET" and call.path.startswith("/container/azureml/")
+        else write(call)
     )
     ended = submit(*DATA, *MODEL, "--download", tmp_path / "model")
-    assert_refused(ended, 4, "ServiceError: Downloading the model of job ", "No space left on device\n")
+    assert_refused(
+        ended, 4, "ServiceError: Downloading the model of job ", "No space left on device\n"
+    )
     assert not (tmp_path / "model").exists()
 
 

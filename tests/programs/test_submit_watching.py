@@ -27,7 +27,10 @@ def test_phases_and_the_log_are_shown(service: AzureService) -> None:
     assert (ended.status, ended.stderr) == (0, "")
     assert "[0:00:10] Queued: waiting for nodes of the cluster; starting one takes " in ended.stdout
     assert ended.stdout.count("Queued") == 1
-    assert "] Preparing: building the environment's image, which takes 10 to 20 minutes, " in ended.stdout
+    assert (
+        "] Preparing: building the environment's image, which takes 10 to 20 minutes, "
+        in ended.stdout
+    )
     for line in ("] Running\n", "Epoch 1/5\nEpoch 2/5\n", "] Finalizing: outputs", "] Completed\n"):
         assert line in ended.stdout
 
@@ -56,7 +59,9 @@ def test_a_cancelled_job_is_reported(service: AzureService) -> None:
 
 
 def test_a_log_that_cannot_be_shown_does_not_end_the_watch(service: AzureService) -> None:
-    service.fault = lambda call: (403, {"error": {"message": "no"}}) if "/details" in call.path else None
+    service.fault = lambda call: (
+        (403, {"error": {"message": "no"}}) if "/details" in call.path else None
+    )
     ended = submit(*DATA, *MODEL)
     assert (ended.status, ended.stderr) == (0, "")
     assert "Warning: The log cannot be shown here any more: " in ended.stdout
@@ -77,7 +82,9 @@ def test_only_submitting_prints_how_to_follow_the_job(service: AzureService) -> 
 def test_a_job_continues_after_the_wait_limit(service: AzureService) -> None:
     service.statuses = ["Queued"]
     ended = submit(*DATA, *MODEL, "--wait-limit", "2")
-    assert_refused(ended, 4, "ServiceError: Job ", " was not complete after 2 minutes. It continues.")
+    assert_refused(
+        ended, 4, "ServiceError: Job ", " was not complete after 2 minutes. It continues."
+    )
     assert "az ml job cancel" in ended.stdout
 
 
@@ -88,7 +95,9 @@ def test_a_job_continues_when_the_network_fails(service: AzureService) -> None:
 
     service.fault = cut
     ended = submit(*DATA, *MODEL)
-    assert_refused(ended, 4, "ServiceError: Watching job ", "Azure cannot be reached. Network is unreachable")
+    assert_refused(
+        ended, 4, "ServiceError: Watching job ", "Azure cannot be reached. Network is unreachable"
+    )
     assert f"Job {service.job['name']} continues: https://ml.azure.com/" in ended.stdout
     assert ended.stdout.count("Network is unreachable. Trying again for 30 minutes.") == 1
 

@@ -14,7 +14,13 @@ import yaml
 
 from tests.painting import paint_folders
 from tests.programs.conftest import Trained
-from tests.programs.program import FEW_IMAGES, assert_refused, read_weights, run_program, train_arguments
+from tests.programs.program import (
+    FEW_IMAGES,
+    assert_refused,
+    read_weights,
+    run_program,
+    train_arguments,
+)
 
 METRICS = (
     "Train images per second",
@@ -84,9 +90,29 @@ def test_training_prints_its_plan_its_epochs_and_the_next_steps(trained: Trained
 
 def test_a_trained_directory_is_complete(trained: Trained) -> None:
     assert {path.name for path in trained.output.iterdir()} == {
-        *("_meta.yaml", "_samples.json", "_schema.json", "index_to_label.csv", "model", "model_spec.yaml"),
-        *("MLmodel", "code", "conda.yaml", "input_example.json", "python_env.yaml", "requirements.txt"),
-        *("serving_input_example.json", "manifest.json", "metrics.jsonl", "report.html", "model_card.md"),
+        *(
+            "_meta.yaml",
+            "_samples.json",
+            "_schema.json",
+            "index_to_label.csv",
+            "model",
+            "model_spec.yaml",
+        ),
+        *(
+            "MLmodel",
+            "code",
+            "conda.yaml",
+            "input_example.json",
+            "python_env.yaml",
+            "requirements.txt",
+        ),
+        *(
+            "serving_input_example.json",
+            "manifest.json",
+            "metrics.jsonl",
+            "report.html",
+            "model_card.md",
+        ),
         *("image_hashes.bin", "known.json", "azureml_model.yaml"),
     }
     assert [path.name for path in trained.output.parent.iterdir()] == [trained.output.name]
@@ -107,7 +133,11 @@ def test_the_model_card_and_mlflow_say_what_the_model_is(trained: Trained) -> No
     lowest, highest = facts["validation_accuracy_interval"]
     assert lowest <= facts["validation_accuracy"] <= highest
     assert (facts["task"], facts["base_model_name"]) == ("image-classification", "resnet18")
-    assert (facts["num_categories"], facts["validation_images"], facts["training_images"]) == (3, 9, 12)
+    assert (facts["num_categories"], facts["validation_images"], facts["training_images"]) == (
+        3,
+        9,
+        12,
+    )
     card = (trained.output / "model_card.md").read_text()
     assert "# Image classifier: resnet18, 3 categories" in card
     assert "Categories: `blue`, `green`, `red`." in card
@@ -159,7 +189,11 @@ def test_the_manifest_describes_every_file(trained: Trained) -> None:
 
 
 def test_a_trained_directory_contains_no_local_paths(trained: Trained, folders: Path) -> None:
-    private = [str(folders).encode(), str(trained.output).encode(), str(Path.home()).encode() + b"/"]
+    private = [
+        str(folders).encode(),
+        str(trained.output).encode(),
+        str(Path.home()).encode() + b"/",
+    ]
     for path in trained.output.rglob("*"):
         if path.is_file():
             content = path.read_bytes()
@@ -177,7 +211,9 @@ def test_every_epoch_has_the_documented_metrics(trained: Trained) -> None:
         assert 0 <= record["Train error"] <= 1
         assert 0 <= record["Top 1 accuracy"] <= record["Top 5 accuracy"] == 1
     # At the last step of each epoch: 0.001 x (1 - s / 6) ** 2 for s = 2 and 5.
-    assert [record["Learning rate"] for record in records] == pytest.approx([0.001 * 4 / 9, 0.001 / 36])
+    assert [record["Learning rate"] for record in records] == pytest.approx(
+        [0.001 * 4 / 9, 0.001 / 36]
+    )
 
 
 def test_mlflow_has_the_same_metrics(trained: Trained) -> None:
@@ -196,11 +232,20 @@ def test_mlflow_has_the_same_metrics(trained: Trained) -> None:
     assert len(runs) == 1
     assert runs[0].data.params["random_seed"] == "42"
     assert runs[0].info.status == "FINISHED"
-    told = {"learning_rate": "0.001", "processes": "1", "categories": "3", "horizontal_flip": "True"}
+    told = {
+        "learning_rate": "0.001",
+        "processes": "1",
+        "categories": "3",
+        "horizontal_flip": "True",
+    }
     assert told.items() <= runs[0].data.params.items()
     for name in METRICS:
         history = client.get_metric_history(runs[0].info.run_id, name)
-        times = [runs[0].info.start_time, *(metric.timestamp for metric in history), runs[0].info.end_time]
+        times = [
+            runs[0].info.start_time,
+            *(metric.timestamp for metric in history),
+            runs[0].info.end_time,
+        ]
         assert times == sorted(set(times))  # when epochs ended, not when MLflow logged them
         assert [(metric.step, metric.value) for metric in history] == [
             (record["epoch"], record[name]) for record in records
@@ -219,8 +264,12 @@ def test_the_same_command_again_returns_at_once_and_changes_nothing(trained: Tra
     assert everything_in(trained.output.parent) == before
 
 
-@pytest.mark.parametrize("change", [("--epochs", "3"), ("--random-seed", "1"), ("--learning-rate", "0.002")])
-def test_a_trained_directory_is_never_overwritten(trained: Trained, change: tuple[str, str]) -> None:
+@pytest.mark.parametrize(
+    "change", [("--epochs", "3"), ("--random-seed", "1"), ("--learning-rate", "0.002")]
+)
+def test_a_trained_directory_is_never_overwritten(
+    trained: Trained, change: tuple[str, str]
+) -> None:
     before = everything_in(trained.output.parent)
     arguments = list(trained.arguments)
     if change[0] in arguments:
@@ -237,7 +286,9 @@ def test_a_trained_directory_is_never_overwritten(trained: Trained, change: tupl
     assert everything_in(trained.output.parent) == before
 
 
-def test_the_same_seed_gives_a_bitwise_identical_model(trained: Trained, trained_again: Trained) -> None:
+def test_the_same_seed_gives_a_bitwise_identical_model(
+    trained: Trained, trained_again: Trained
+) -> None:
     weights, again = read_weights(trained.output), read_weights(trained_again.output)
     assert list(weights) == list(again)
     assert all(torch.equal(weights[name], again[name]) for name in weights)
@@ -251,7 +302,8 @@ def test_another_seed_gives_another_model(trained: Trained, other_seed: Trained)
     weights, others = read_weights(trained.output), read_weights(other_seed.output)
     assert not torch.equal(weights["model.fc.weight"], others["model.fc.weight"])
     losses, other_losses = (
-        [record["Valid loss"] for record in read_metrics(each.output)] for each in (trained, other_seed)
+        [record["Valid loss"] for record in read_metrics(each.output)]
+        for each in (trained, other_seed)
     )
     assert losses != other_losses
 
@@ -264,11 +316,15 @@ def test_training_stops_when_patience_runs_out(stopped: Trained) -> None:
     losses = [record["Valid loss"] for record in read_metrics(stopped.output)]
     assert 3 <= len(losses) < 12
     assert losses[-3] <= losses[-2] <= losses[-1]
-    assert "Stopped early: 2 epochs in a row without a lower validation loss." in stopped.ended.stdout
+    assert (
+        "Stopped early: 2 epochs in a row without a lower validation loss." in stopped.ended.stdout
+    )
     assert "the learning rate only rises, and never decays." in stopped.ended.stdout
 
 
-def test_the_weights_of_the_best_epoch_are_written(stopped: Trained, folders: Path, tmp_path: Path) -> None:
+def test_the_weights_of_the_best_epoch_are_written(
+    stopped: Trained, folders: Path, tmp_path: Path
+) -> None:
     losses = [record["Valid loss"] for record in read_metrics(stopped.output)]
     best = min(losses)
     assert best < 0.9 * losses[-1]
@@ -287,7 +343,9 @@ def test_the_weights_of_the_best_epoch_are_written(stopped: Trained, folders: Pa
 def test_a_failed_training_leaves_its_run_files_and_no_model(
     folders: Path, untrained: Path, tmp_path: Path
 ) -> None:
-    ended = run_program(*train_arguments(folders, untrained, tmp_path / "trained", "--learning-rate", "1e30"))
+    ended = run_program(
+        *train_arguments(folders, untrained, tmp_path / "trained", "--learning-rate", "1e30")
+    )
     assert_refused(
         ended,
         4,
@@ -312,7 +370,9 @@ def test_a_few_unreadable_images_are_left_out_and_listed(
     (training / "red" / "1.png").write_bytes(whole[: len(whole) // 2])  # its header is good
     (training / "red" / "notes.txt").write_text("no image at all")
     output = tmp_path / "trained"
-    ended = run_program(*train_arguments(folders, untrained, output, "--epochs", "2", training=training))
+    ended = run_program(
+        *train_arguments(folders, untrained, output, "--epochs", "2", training=training)
+    )
     assert ended.status == 0, ended.stderr
     assert "Images      11 for training" in ended.stdout
     assert "skipped: files of another kind (.txt): 1" in ended.stdout

@@ -109,7 +109,9 @@ def test_default_operations_can_be_switched_off(tmp_path: Path) -> None:
         ),
         (
             "--pad",
-            ['Parameter "Pad padding" value should be greater than 0 and at most 4096: --pad-padding is 0.'],
+            [
+                'Parameter "Pad padding" value should be greater than 0 and at most 4096: --pad-padding is 0.'
+            ],
         ),
         (
             "--random-rotation --random-affine --random-affine-degrees 361",
@@ -132,13 +134,17 @@ def test_default_operations_can_be_switched_off(tmp_path: Path) -> None:
         (
             "--random-crop --random-crop-size 225",
             [
-                "--random-crop-size 225 exceeds the shorter side that the operations before it leave, 224"
+                "--random-crop-size 225 exceeds the shorter side that the operations before it"
+                " leave, 224"
                 " pixels. Make it smaller, or the sizes before it larger."
             ],
         ),
         (
             "--random-crop --random-resized-crop --random-resized-crop-size 8",
-            ["--random-crop-size 224 exceeds the shorter side that the operations before it leave, 8 pixels"],
+            [
+                "--random-crop-size 224 exceeds the shorter side that the operations before it"
+                " leave, 8 pixels"
+            ],
         ),
         (
             "--no-resize --no-center-crop --no-random-horizontal-flip",
@@ -166,7 +172,9 @@ def test_a_random_crop_may_be_as_large_as_its_input(tmp_path: Path, options: str
 def test_init_transformation_overwrites_nothing(transformation: Path) -> None:
     ended = run_program("init-transformation", "--output", transformation)
     assert_refused(
-        ended, 2, f"OutputDirectoryError: --output {transformation} is not empty: it holds _meta.yaml"
+        ended,
+        2,
+        f"OutputDirectoryError: --output {transformation} is not empty: it holds _meta.yaml",
     )
 
 
@@ -180,7 +188,8 @@ def test_inference_leaves_out_the_random_operations(
     ended = run_program(*transform(photos, transformation, output, "--mode", "inference"))
     assert ended.status == 0, ended.stderr
     assert ended.stdout == (
-        f"Transforming 9 images for inference: Resize, CenterCrop\nThe 9 transformed images are in {output}\n"
+        "Transforming 9 images for inference: Resize, CenterCrop\nThe 9 transformed images are in"
+        f" {output}\n"
     )
     expected = v2.Compose([v2.Resize(24), v2.CenterCrop(20)])
     originals = [photos / name for name in open_image_directory(photos, "Dataset").file_names]
@@ -191,18 +200,28 @@ def test_inference_leaves_out_the_random_operations(
 def test_training_mode_is_reproducible_for_the_same_seed_only(
     tmp_path: Path, photos: Path, transformation: Path
 ) -> None:
-    for output, options in {"a": [], "b": ["--random-seed", "1"], "c": ["--random-seed", "2"]}.items():
-        arguments = transform(photos, transformation, tmp_path / output, "--mode", "training", *options)
+    for output, options in {
+        "a": [],
+        "b": ["--random-seed", "1"],
+        "c": ["--random-seed", "2"],
+    }.items():
+        arguments = transform(
+            photos, transformation, tmp_path / output, "--mode", "training", *options
+        )
         assert run_program(*arguments, "--quiet").stdout == ""
     assert all(
-        np.array_equal(a, b) for a, b in zip(pixels(tmp_path / "a"), pixels(tmp_path / "b"), strict=True)
+        np.array_equal(a, b)
+        for a, b in zip(pixels(tmp_path / "a"), pixels(tmp_path / "b"), strict=True)
     )
     assert not any(
-        np.array_equal(a, c) for a, c in zip(pixels(tmp_path / "a"), pixels(tmp_path / "c"), strict=True)
+        np.array_equal(a, c)
+        for a, c in zip(pixels(tmp_path / "a"), pixels(tmp_path / "c"), strict=True)
     )
 
 
-def test_a_result_can_be_transformed_again(tmp_path: Path, photos: Path, transformation: Path) -> None:
+def test_a_result_can_be_transformed_again(
+    tmp_path: Path, photos: Path, transformation: Path
+) -> None:
     (tmp_path / "list.json").write_text('[["CenterCrop", 8]]')
     once, twice = tmp_path / "once", tmp_path / "twice"
     run_program(*transform(photos, transformation, once, "--mode", "training"))
@@ -220,8 +239,8 @@ def test_unreadable_images_are_left_out(tmp_path: Path, transformation: Path) ->
     ended = run_program(*transform(photos, transformation, tmp_path / "out", "--mode", "inference"))
     assert ended.status == 0, ended.stderr
     assert (
-        "Warning: 1 unreadable image is left out:\n  Input image directory: 'red/0.png': not an image"
-        in ended.stdout
+        "Warning: 1 unreadable image is left out:\n  Input image directory: 'red/0.png': not an"
+        " image" in ended.stdout
     )
     assert (
         f'Warning: Input image directory "{photos}": skipped: files of another kind (.txt): 1.'
@@ -236,10 +255,14 @@ def test_unreadable_images_are_left_out(tmp_path: Path, transformation: Path) ->
     )
 
 
-def test_invalid_inputs_and_outputs_are_refused(tmp_path: Path, photos: Path, transformation: Path) -> None:
+def test_invalid_inputs_and_outputs_are_refused(
+    tmp_path: Path, photos: Path, transformation: Path
+) -> None:
     mode = ("--mode", "inference")
     ended = run_program(*transform(tmp_path / "none", transformation, tmp_path / "out", *mode))
-    assert_refused(ended, 3, f'InvalidDatasetError: Input image directory "{tmp_path}/none" is not valid')
+    assert_refused(
+        ended, 3, f'InvalidDatasetError: Input image directory "{tmp_path}/none" is not valid'
+    )
     ended = run_program(*transform(photos, tmp_path / "none", tmp_path / "out", *mode))
     assert_refused(
         ended,
@@ -248,7 +271,9 @@ def test_invalid_inputs_and_outputs_are_refused(tmp_path: Path, photos: Path, tr
         f' {tmp_path}/none" is invalid. Reason: there is no such directory or file.',
     )
     ended = run_program(*transform(photos, transformation, transformation, *mode))
-    assert_refused(ended, 2, f"OutputDirectoryError: --output {transformation} is not empty: it holds _meta")
+    assert_refused(
+        ended, 2, f"OutputDirectoryError: --output {transformation} is not empty: it holds _meta"
+    )
     ended = run_program(*transform(photos, transformation, photos / "out", *mode))
     assert_refused(
         ended,
@@ -257,7 +282,9 @@ def test_invalid_inputs_and_outputs_are_refused(tmp_path: Path, photos: Path, tr
     )
     assert not (photos / "out").exists()
     (tmp_path / "large.json").write_text('[["RandomCrop", 60]]')
-    ended = run_program(*transform(photos, tmp_path / "large.json", tmp_path / "out", "--mode", "training"))
+    ended = run_program(
+        *transform(photos, tmp_path / "large.json", tmp_path / "out", "--mode", "training")
+    )
     assert_refused(
         ended,
         3,
@@ -268,6 +295,11 @@ def test_invalid_inputs_and_outputs_are_refused(tmp_path: Path, photos: Path, tr
     assert not list(tmp_path.glob("out/*"))
 
 
-def test_a_missing_or_unknown_mode_is_refused(tmp_path: Path, photos: Path, transformation: Path) -> None:
+def test_a_missing_or_unknown_mode_is_refused(
+    tmp_path: Path, photos: Path, transformation: Path
+) -> None:
     assert run_program(*transform(photos, transformation, tmp_path / "out")).status == 2
-    assert run_program(*transform(photos, transformation, tmp_path / "out", "--mode", "test")).status == 2
+    assert (
+        run_program(*transform(photos, transformation, tmp_path / "out", "--mode", "test")).status
+        == 2
+    )

@@ -1,4 +1,6 @@
-"""Twins, from a command's first line to its files: what training, the report and `evaluate` say of copies."""
+"""Twins, from a command's first line to its files: what training, the report and `evaluate` say of
+copies.
+"""
 
 import csv
 import json
@@ -20,7 +22,9 @@ def said(ended: Ended) -> str:
 
 @pytest.fixture
 def planted(tmp_path: Path) -> Path:
-    """Training and validation folders; 6 of 10 validation images are copies, one in another category."""
+    """Training and validation folders; 6 of 10 validation images are copies, one in another
+    category.
+    """
     for index in range(16):
         folder = tmp_path / "training" / ("cat", "dog")[index % 2]
         folder.mkdir(parents=True, exist_ok=True)
@@ -55,7 +59,12 @@ def test_copies_are_announced_listed_shown_and_recognized(
         "cat",
         "identical",
     )
-    assert sorted(row["kind"] for row in rows) == [*["identical"] * 3, "mirrored", "similar", "similar"]
+    assert sorted(row["kind"] for row in rows) == [
+        *["identical"] * 3,
+        "mirrored",
+        "similar",
+        "similar",
+    ]
     hashes = np.frombuffer((output / "image_hashes.bin").read_bytes(), np.uint8).reshape(16, 16)
     assert hashes.any(axis=1).all()
     report = (output / "report.html").read_text(encoding="utf-8")
@@ -63,19 +72,37 @@ def test_copies_are_announced_listed_shown_and_recognized(
     assert "6 of 10 validation images look like a training image" in report
 
     ended = run_program(
-        *("evaluate", "--trained-model", output, "--dataset", planted / "validation", "--output", evaluation)
+        *(
+            "evaluate",
+            "--trained-model",
+            output,
+            "--dataset",
+            planted / "validation",
+            "--output",
+            evaluation,
+        )
     )
     assert ended.status == 0, ended.stderr
     assert "6 of 10 images look like an image on which the model was trained: " in said(ended)
     metrics = json.loads((evaluation / "metrics.json").read_text())
     assert metrics["images_like_training_images"] == 6
     assert metrics["accuracy_without_them"] in (0, 0.25, 0.5, 0.75, 1)
-    assert "6 of 10 images look like" in (evaluation / "evaluation.html").read_text(encoding="utf-8")
+    assert "6 of 10 images look like" in (evaluation / "evaluation.html").read_text(
+        encoding="utf-8"
+    )
 
     (output / "image_hashes.bin").unlink()
     again = tmp_path / "again"
     ended = run_program(
-        *("evaluate", "--trained-model", output, "--dataset", planted / "validation", "--output", again)
+        *(
+            "evaluate",
+            "--trained-model",
+            output,
+            "--dataset",
+            planted / "validation",
+            "--output",
+            again,
+        )
     )
     assert ended.status == 0, ended.stderr
     assert json.loads((again / "metrics.json").read_text())["images_like_training_images"] is None

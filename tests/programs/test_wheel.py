@@ -16,7 +16,16 @@ ROOT = Path(__file__).parents[2]
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The content of the wheel, as `pip install` would unpack it."""
     dist, target = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("installed")
-    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(dist)]
+    command = [
+        sys.executable,
+        "-m",
+        "hatchling",
+        "build",
+        "--target",
+        "wheel",
+        "--directory",
+        str(dist),
+    ]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = dist.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
@@ -59,4 +68,6 @@ def test_the_installed_program_runs(installed: Path) -> None:
     assert Path(found.stdout.strip()).is_relative_to(installed)
     assert "quickstart" in run(installed, "--help")
     output = str(installed.parent / "untrained")
-    assert "is in" in run(installed, "init-model", "--architecture", "mobilenet_v3_small", "--output", output)
+    assert "is in" in run(
+        installed, "init-model", "--architecture", "mobilenet_v3_small", "--output", output
+    )

@@ -1,7 +1,9 @@
-"""The measurements that every process of a group makes; the tests compare the records of all processes.
+"""The measurements that every process of a group makes; the tests compare the records of all
+processes.
 
-Starting a process takes seconds (it loads PyTorch), so each group is started once and makes all of them.
-Every training image is a uniform grey of its own, so the grey that a network sees identifies the image.
+Starting a process takes seconds (it loads PyTorch), so each group is started once and makes all of
+them. Every training image is a uniform grey of its own, so the grey that a network sees identifies
+the image.
 """
 
 import hashlib
@@ -46,8 +48,12 @@ from train_pytorch_model.words.settings import TrainConfig
 
 CATEGORIES = 7  # more than five, so that top-5 accuracy is not always 1
 NUM_TRAINING, NUM_VALIDATION = 26, 11
-BATCH_SIZE = 2  # 26 = 5 x 4 + 2 x 3 = 6 + 4 x 5: batch norm needs two, so 3 or 5 images leave a process none
-NUM_DECODED = 10  # of the training images, where epochs are compared as a whole; 10 = 2 x 4 + 2 = 6 + 4
+BATCH_SIZE = (
+    2  # 26 = 5 x 4 + 2 x 3 = 6 + 4 x 5: batch norm needs two, so 3 or 5 images leave a process none
+)
+NUM_DECODED = (
+    10  # of the training images, where epochs are compared as a whole; 10 = 2 x 4 + 2 = 6 + 4
+)
 LEARNING_RATE = 0.01
 SEED = 3
 
@@ -72,7 +78,9 @@ def paint_data_sets(root: Path) -> None:
 
 def open_inputs(root: Path, untrained_model: Path) -> TrainingInputs:
     """Open the inputs that all groups train on."""
-    return open_training_inputs(untrained_model, root / "training", root / "validation").with_flips(True)
+    return open_training_inputs(untrained_model, root / "training", root / "validation").with_flips(
+        True
+    )
 
 
 def measure(inputs: TrainingInputs, world: World) -> dict[str, Any]:
@@ -87,7 +95,9 @@ def measure(inputs: TrainingInputs, world: World) -> dict[str, Any]:
         "decoding": {
             name: decode_two_epochs(inputs, world, name == "once") for name in ("each time", "once")
         },
-        "features": {name: train_frozen(inputs, world, name == "once") for name in ("each time", "once")},
+        "features": {
+            name: train_frozen(inputs, world, name == "once") for name in ("each time", "once")
+        },
     }
 
 
@@ -96,11 +106,18 @@ def validate(inputs: TrainingInputs, world: World, batch_size: int) -> dict[str,
     training = start_training(TrainConfig(batch_size=batch_size, random_seed=SEED), inputs, world)
     with uncached(training.plan) as batches:
         metrics = training.validate(batches)
-    return {"loss": metrics.loss, "top1": metrics.top1, "top5": metrics.top5, "images": metrics.images}
+    return {
+        "loss": metrics.loss,
+        "top1": metrics.top1,
+        "top5": metrics.top5,
+        "images": metrics.images,
+    }
 
 
 def train_an_epoch(inputs: TrainingInputs, world: World) -> dict[str, Any]:
-    """Train an epoch: the images the network saw, the initial learning rate, final weights and statistics."""
+    """Train an epoch: the images the network saw, the initial learning rate, final weights and
+    statistics.
+    """
     config = TrainConfig(
         batch_size=BATCH_SIZE, learning_rate=LEARNING_RATE, random_seed=SEED, print_frequency=1
     )
@@ -135,7 +152,9 @@ def start_fine_tuning(inputs: TrainingInputs, world: World) -> dict[str, Any]:
     """What rank 0 derives from images for all: batch norm statistics and learning rate factors."""
     pretrained = replace(inputs, model=replace(inputs.model, is_pretrained=True))
     config = TrainConfig(random_seed=SEED)
-    random, fine_tuned = (start_training(config, each, world).engine for each in (inputs, pretrained))
+    random, fine_tuned = (
+        start_training(config, each, world).engine for each in (inputs, pretrained)
+    )
     return {
         "given": _digest(running_statistics(random.network)),
         "statistics": _digest(running_statistics(fine_tuned.network)),
@@ -144,7 +163,9 @@ def start_fine_tuning(inputs: TrainingInputs, world: World) -> dict[str, Any]:
 
 
 def decode_two_epochs(inputs: TrainingInputs, world: World, is_cached: bool) -> dict[str, Any]:
-    """Train and validate two epochs: the network's inputs, its final state, how many images were decoded."""
+    """Train and validate two epochs: the network's inputs, its final state, how many images were
+    decoded.
+    """
     config = TrainConfig(epochs=2, batch_size=BATCH_SIZE, random_seed=SEED)
     training = start_training(config, first_images(inputs, NUM_DECODED), world)
     network = training.engine.network
@@ -173,14 +194,20 @@ def decode_two_epochs(inputs: TrainingInputs, world: World, is_cached: bool) -> 
 
 
 def train_frozen(inputs: TrainingInputs, world: World, is_kept: bool) -> dict[str, Any]:
-    """Train the last layer for two epochs: its weights, and the images that the backbone has computed."""
-    recipe = replace(inputs.recipe, freeze_backbone=True, augmentation="none", horizontal_flip=False)
+    """Train the last layer for two epochs: its weights, and the images that the backbone has
+    computed.
+    """
+    recipe = replace(
+        inputs.recipe, freeze_backbone=True, augmentation="none", horizontal_flip=False
+    )
     config = TrainConfig(epochs=2, batch_size=BATCH_SIZE, random_seed=SEED)
     training = start_training(config, replace(inputs, recipe=recipe), world)
     computed: list[str] = []
 
     def record(_: object, given: tuple[Tensor]) -> None:
-        computed.extend(_digest(image) for image in given[0] if (image > -1).any())  # others fill up
+        computed.extend(
+            _digest(image) for image in given[0] if (image > -1).any()
+        )  # others fill up
 
     training.engine.network.register_forward_pre_hook(record)
     features = training.engine.features if is_kept else None
@@ -195,7 +222,8 @@ def train_frozen(inputs: TrainingInputs, world: World, is_kept: bool) -> dict[st
 def _own_and_all(num_images: int, world: World) -> tuple[list[PlannedBatch], list[PlannedBatch]]:
     """This process's batches of an epoch, and those that all processes have together."""
     plans = [
-        plan_training(num_images, BATCH_SIZE, 1, SEED, 1, rank, world.size) for rank in range(world.size)
+        plan_training(num_images, BATCH_SIZE, 1, SEED, 1, rank, world.size)
+        for rank in range(world.size)
     ]
     unions = [
         PlannedBatch(np.concatenate([share.indices for share in shares]), shares[0].global_count)
@@ -204,11 +232,15 @@ def _own_and_all(num_images: int, world: World) -> tuple[list[PlannedBatch], lis
     return list(plans[world.rank]), unions
 
 
-def compare_gradients(inputs: TrainingInputs, world: World, num_images: int) -> list[dict[str, Any]]:
-    """Compare each step's gradients with plain PyTorch's, in one process on the images of all processes.
+def compare_gradients(
+    inputs: TrainingInputs, world: World, num_images: int
+) -> list[dict[str, Any]]:
+    """Compare each step's gradients with plain PyTorch's, in one process on the images of all
+    processes.
 
-    Averaged by DDP, and in one tensor, as between the CUDA graphs of several GPUs. In evaluation mode, where
-    no image's result depends on its batch, and with learning rate 0, so that all start from one state.
+    Averaged by DDP, and in one tensor, as between the CUDA graphs of several GPUs. In evaluation
+    mode, where no image's result depends on its batch, and with learning rate 0, so that all start
+    from one state.
     """
     planned, unions = _own_and_all(num_images, world)
     torch.manual_seed(SEED)
@@ -237,7 +269,9 @@ def compare_gradients(inputs: TrainingInputs, world: World, num_images: int) -> 
 
         def batches(plan: list[PlannedBatch]) -> list[Batch]:
             read = read_for_inference(inputs.training, inputs.framing)
-            return list(loader.batches(Pass("", plan, read, inputs.training.class_indices, inputs.framing)))
+            return list(
+                loader.batches(Pass("", plan, read, inputs.training.class_indices, inputs.framing))
+            )
 
         own, whole = batches(planned), batches(unions)
     for batch in own:
@@ -265,11 +299,15 @@ def compare_gradients(inputs: TrainingInputs, world: World, num_images: int) -> 
 
 def diverge(inputs: TrainingInputs, world: World) -> dict[str, Any]:
     """Train at a learning rate at which weights overflow; the error that ends it, and its step."""
-    config = TrainConfig(batch_size=BATCH_SIZE, learning_rate=1e30, random_seed=SEED, print_frequency=1)
+    config = TrainConfig(
+        batch_size=BATCH_SIZE, learning_rate=1e30, random_seed=SEED, print_frequency=1
+    )
     training = start_training(config, inputs, world)
     with (
         uncached(training.plan) as batches,
-        Saver(Path("nowhere"), 1e9, training.engine, training.state, StopRequests(), print) as saver,
+        Saver(
+            Path("nowhere"), 1e9, training.engine, training.state, StopRequests(), print
+        ) as saver,
     ):
         try:
             training.train(batches, saver.after_step)

@@ -39,7 +39,9 @@ def init_float32(output: Path, architecture: str) -> Path:
 
 @pytest.fixture(scope="session")
 def small_network(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An untrained network of a seventh of a ResNet-18's weights, which processes exchange in every step."""
+    """An untrained network of a seventh of a ResNet-18's weights, which processes exchange in every
+    step.
+    """
     return init_float32(tmp_path_factory.mktemp("small") / "untrained", "mobilenet_v3_small")
 
 
@@ -64,5 +66,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
     ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert ended.returncode == 0, ended.stderr
     for size in SIZES:
-        found[size] = [json.loads((output / f"{size}/{rank}.json").read_text()) for rank in range(size)]
+        found[size] = [
+            json.loads((output / f"{size}/{rank}.json").read_text()) for rank in range(size)
+        ]
     return found

@@ -1,7 +1,8 @@
-"""Run by the tests: `group.py DATA UNTRAINED OUTPUT`. Process R of a group of N writes OUTPUT/N/R.json.
+"""Run by the tests: `group.py DATA UNTRAINED OUTPUT`. Process R of a group of N writes
+OUTPUT/N/R.json.
 
-PyTorch is loaded once, and each group is forked from this process. The group of two also trains to the end,
-each process with its own output and tracking store, to show which of them writes.
+PyTorch is loaded once, and each group is forked from this process. The group of two also trains to
+the end, each process with its own output and tracking store, to show which of them writes.
 """
 
 import json
@@ -27,7 +28,11 @@ def main() -> None:
         for rank in range(size):
             pid = os.fork()
             if pid == 0:
-                os.environ |= {"TORCHELASTIC_RUN_ID": "none", "RANK": str(rank), "LOCAL_RANK": str(rank)}
+                os.environ |= {
+                    "TORCHELASTIC_RUN_ID": "none",
+                    "RANK": str(rank),
+                    "LOCAL_RANK": str(rank),
+                }
                 os.environ |= {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
                 os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
                 run_process(data, untrained_model, output / str(size))

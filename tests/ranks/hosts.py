@@ -32,7 +32,12 @@ class Host:
             return subprocess.Popen(
                 [
                     *("ip", "netns", "exec", self.namespace, "unshare", "--uts"),
-                    *("sh", "-c", 'echo "$0" > /proc/sys/kernel/hostname && exec "$@"', self.namespace),
+                    *(
+                        "sh",
+                        "-c",
+                        'echo "$0" > /proc/sys/kernel/hostname && exec "$@"',
+                        self.namespace,
+                    ),
                     *map(str, command),
                 ],
                 stdout=file,
@@ -62,7 +67,10 @@ class Host:
 
 @contextmanager
 def make_hosts(number: int) -> Iterator[list[Host]]:
-    """Create hosts that reach each other at 10.77.0.1, 10.77.0.2 and so on. Raises `NoNamespacesError`."""
+    """Create hosts that reach each other at 10.77.0.1, 10.77.0.2 and so on.
+
+    Raises `NoNamespacesError`.
+    """
     if sys.platform != "linux" or shutil.which("ip") is None or shutil.which("unshare") is None:
         raise NoNamespacesError("there are no `ip` and `unshare` commands here")
     prefix = f"tpm{os.getpid()}"
@@ -80,7 +88,9 @@ def make_hosts(number: int) -> Iterator[list[Host]]:
                 *("peer", "name", INTERFACE, "netns", host.namespace),
             )
             _run("ip", "-n", switch, "link", "set", plug, "master", "switch", "up")
-            _run("ip", "-n", host.namespace, "address", "add", f"{host.address}/24", "dev", INTERFACE)
+            _run(
+                "ip", "-n", host.namespace, "address", "add", f"{host.address}/24", "dev", INTERFACE
+            )
             _run("ip", "-n", host.namespace, "link", "set", INTERFACE, "up")
             _run("ip", "-n", host.namespace, "link", "set", "lo", "up")
         yield hosts

@@ -47,7 +47,9 @@ def run(server: Door) -> mlflow.entities.Run:
     server.open_again()
     client = mlflow.MlflowClient(server.server_behind)
     experiment = client.get_experiment_by_name(EXPERIMENT)
-    return client.create_run(experiment.experiment_id if experiment else client.create_experiment(EXPERIMENT))
+    return client.create_run(
+        experiment.experiment_id if experiment else client.create_experiment(EXPERIMENT)
+    )
 
 
 def variables(server: Door, run: mlflow.entities.Run) -> dict[str, str]:
@@ -89,7 +91,8 @@ def logged(server: Door, run: mlflow.entities.Run) -> dict[str, list[int]]:
     client = mlflow.MlflowClient(server.server_behind)
     names = METRICS & client.get_run(run.info.run_id).data.metrics.keys()
     return {
-        name: [metric.step for metric in client.get_metric_history(run.info.run_id, name)] for name in names
+        name: [metric.step for metric in client.get_metric_history(run.info.run_id, name)]
+        for name in names
     }
 
 
@@ -102,15 +105,22 @@ def test_two_processes_of_a_job_write_one_run_one_model_and_two_logs(
     node = tmp_path / "node"
     node.mkdir()
     ended = start(
-        [process | port | variables(server, run) for process in pytorch_job(1, 2, HERE)], node, *arguments
+        [process | port | variables(server, run) for process in pytorch_job(1, 2, HERE)],
+        node,
+        *arguments,
     )
 
     assert [process.returncode for process in ended] == [0, 0], ended
-    assert "Azure ML has started 2 processes per node, on 1 node; no more are started." in ended[0].stdout
+    assert (
+        "Azure ML has started 2 processes per node, on 1 node; no more are started."
+        in ended[0].stdout
+    )
     assert "8 images per step = batch size 4 x 2 processes" in ended[0].stdout
     said = "".join(process.stdout + process.stderr for process in ended)
     assert said.count("Warning") == 1  # about too few images
-    assert "Train PyTorch Model" not in ended[1].stdout  # older torch versions print gloo's messages
+    assert (
+        "Train PyTorch Model" not in ended[1].stdout
+    )  # older torch versions print gloo's messages
     assert (output / "_meta.yaml").is_file()
     for rank in (0, 1):
         assert "Epoch 2/2: " in (node / "logs" / f"rank_{rank}.log").read_text()
@@ -122,12 +132,17 @@ def test_two_processes_of_a_job_write_one_run_one_model_and_two_logs(
     assert {key: str(value) for key, value in PARAMS.items()}.items() <= now.data.params.items()
     assert now.info.status == "RUNNING"  # the job ends its run
     assert {file.path for file in client.list_artifacts(run.info.run_id)} >= {"report.html"}
-    # One batch each for parameters, epochs and calibration, all from rank 0; no call that Azure lacks.
+    # One batch each for parameters, epochs and calibration, all from rank 0; no call that Azure
+    # lacks.
     assert server.calls.count("POST runs/log-batch") == 4
-    assert not [call for call in server.calls if re.search("logged-models|runs/create|runs/update", call)]
+    assert not [
+        call for call in server.calls if re.search("logged-models|runs/create|runs/update", call)
+    ]
 
 
-def enter_job(monkeypatch: pytest.MonkeyPatch, folder: Path, environment: Mapping[str, str]) -> None:
+def enter_job(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, environment: Mapping[str, str]
+) -> None:
     """Make this process part of a job."""
     for name, value in {"CUDA_VISIBLE_DEVICES": "", **environment}.items():
         monkeypatch.setenv(name, value)
@@ -145,7 +160,9 @@ def run_in_job(
     enter_job(monkeypatch, folder, pytorch_job(1, 1, HERE)[0] | variables(server, run))
     ended = run_program(*arguments)
     assert ended.status == 0, ended.stderr
-    assert "Azure ML has started 1 process per node, on 1 node; no more are started." in ended.stdout
+    assert (
+        "Azure ML has started 1 process per node, on 1 node; no more are started." in ended.stdout
+    )
     return ended.stdout
 
 
@@ -157,11 +174,17 @@ def test_a_server_that_answers_after_the_last_epoch_still_gets_all_metrics(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The epochs do not wait for the server, which only says before that the job has not trained yet."""
+    """The epochs do not wait for the server, which only says before that the job has not trained
+    yet.
+    """
     kept = tmp_path / "outputs" / "train_pytorch_model" / "metrics.jsonl"
-    server.opens = lambda: not server.calls or (kept.exists() and len(kept.read_text().splitlines()) == 2)
+    server.opens = lambda: (
+        not server.calls or (kept.exists() and len(kept.read_text().splitlines()) == 2)
+    )
     arguments = train_arguments(folders, small_network, tmp_path / "trained", *EPOCHS)
-    assert run_in_job(server, run, monkeypatch, tmp_path, *arguments).count("Warning") == 1  # on few images
+    assert (
+        run_in_job(server, run, monkeypatch, tmp_path, *arguments).count("Warning") == 1
+    )  # on few images
     assert logged(server, run) == {name: [1, 2] for name in METRICS}
 
 
@@ -229,13 +252,21 @@ def test_the_processes_of_one_node_form_one_world(
     [
         (
             {"AZUREML_NODE_COUNT": "2"},
-            "each node would train alone and write the same output. Add `distribution: {type: pytorch}`",
+            "each node would train alone and write the same output. Add `distribution: {type:"
+            " pytorch}`",
         ),
         (
-            {name: value for name, value in mpi_job(2, 1, HERE)[0].items() if name != "AZ_BATCH_MASTER_NODE"},
+            {
+                name: value
+                for name, value in mpi_job(2, 1, HERE)[0].items()
+                if name != "AZ_BATCH_MASTER_NODE"
+            },
             "MPI has started 2 processes on several nodes, and none of AZ_BATCH_MASTER_NODE,",
         ),
-        (pytorch_job(3, 1, HERE)[0] | {"AZUREML_NODE_COUNT": "2"}, "WORLD_SIZE 3 is not a multiple of"),
+        (
+            pytorch_job(3, 1, HERE)[0] | {"AZUREML_NODE_COUNT": "2"},
+            "WORLD_SIZE 3 is not a multiple of",
+        ),
     ],
     ids=["no distribution", "MPI without a place to meet", "uneven nodes"],
 )
@@ -250,7 +281,9 @@ def test_a_launch_that_cannot_form_one_world_is_refused(
     enter_job(monkeypatch, tmp_path, {**environment, "AZUREML_RUN_ID": "a-run"})
     ended = run_program(*train_arguments(folders, small_network, tmp_path / "trained"))
     assert_refused(ended, 2, "LaunchError: ", message)
-    assert json.loads((tmp_path / "outputs" / "error_info.json").read_text())["class"] == "LaunchError"
+    assert (
+        json.loads((tmp_path / "outputs" / "error_info.json").read_text())["class"] == "LaunchError"
+    )
     assert not (tmp_path / "trained").exists()
 
 
@@ -291,7 +324,9 @@ def test_only_the_main_process_removes_the_error_info_of_an_earlier_failure(
         monkeypatch.setenv("RANK", str(rank))
         assert run_program("init-model", "--help").status == 0
         assert told.exists()
-        assert run_program("init-model", "--architecture=resnet18", f"--output=of-{rank}").status == 0
+        assert (
+            run_program("init-model", "--architecture=resnet18", f"--output=of-{rank}").status == 0
+        )
         assert told.exists() == (rank == 1)
 
 

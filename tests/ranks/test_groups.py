@@ -4,7 +4,14 @@ from itertools import chain
 
 import pytest
 
-from tests.ranks.checks import BATCH_SIZE, LEARNING_RATE, NUM_DECODED, NUM_TRAINING, NUM_VALIDATION, grey_of
+from tests.ranks.checks import (
+    BATCH_SIZE,
+    LEARNING_RATE,
+    NUM_DECODED,
+    NUM_TRAINING,
+    NUM_VALIDATION,
+    grey_of,
+)
 from tests.ranks.conftest import Records
 
 SEVERAL = pytest.mark.parametrize("size", [2, 3])
@@ -30,7 +37,9 @@ def test_validation_metrics_do_not_depend_on_the_batch_size(records: Records) ->
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_every_image_is_trained_on_exactly_once_per_epoch(records: Records, size: int) -> None:
-    seen = chain.from_iterable(greys for record in records[size] for greys in record["trained"]["steps"])
+    seen = chain.from_iterable(
+        greys for record in records[size] for greys in record["trained"]["steps"]
+    )
     assert sorted(seen) == [grey_of(index) for index in range(NUM_TRAINING)]
 
 
@@ -48,7 +57,9 @@ def test_processes_without_an_image_take_part_in_the_last_step(
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_the_peak_learning_rate_grows_with_the_number_of_processes(records: Records, size: int) -> None:
+def test_the_peak_learning_rate_grows_with_the_number_of_processes(
+    records: Records, size: int
+) -> None:
     rates = [record["trained"]["first_rate"] for record in records[size]]
     assert rates == [pytest.approx(LEARNING_RATE * size)] * size
 
@@ -66,7 +77,9 @@ def test_fine_tuning_starts_identically_on_all_processes(records: Records, size:
 
 
 @SEVERAL
-def test_averaged_batch_norm_statistics_are_the_mean_of_all_processes(records: Records, size: int) -> None:
+def test_averaged_batch_norm_statistics_are_the_mean_of_all_processes(
+    records: Records, size: int
+) -> None:
     trained = [record["trained"] for record in records[size]]
     assert len({own["own_statistics"] for own in trained}) == size
     assert len({own["averaged_statistics"] for own in trained}) == 1
@@ -104,7 +117,9 @@ def test_gradients_are_compared_on_uneven_and_empty_shares(
 
 
 @SEVERAL
-def test_a_loss_that_is_not_finite_ends_all_processes_at_the_same_step(records: Records, size: int) -> None:
+def test_a_loss_that_is_not_finite_ends_all_processes_at_the_same_step(
+    records: Records, size: int
+) -> None:
     ends = [record["not_finite"] for record in records[size]]
     assert ends[0]["message"] == "The training loss is no longer a finite number"
     assert ends[0]["step"] > 0
@@ -138,7 +153,11 @@ def test_the_processes_of_a_machine_share_the_features_of_a_frozen_backbone(
 
     assert len(computed("each time")) == 2 * (NUM_TRAINING + NUM_VALIDATION)
     assert sorted(computed("once")) == sorted(set(computed("each time")))
-    heads = [record["features"][name]["head"] for record in records[size] for name in ("once", "each time")]
+    heads = [
+        record["features"][name]["head"]
+        for record in records[size]
+        for name in ("once", "each time")
+    ]
     assert all(head == pytest.approx(heads[0], rel=1e-4, abs=1e-6) for head in heads)
 
 

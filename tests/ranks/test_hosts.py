@@ -46,7 +46,9 @@ IN_A_CUT = [("little_patience_with_others", {"seconds": 10.0}), SLOWLY]
 RUN_IN_A_CUT = (injected.__file__, json.dumps(IN_A_CUT), "train")
 
 
-def program(folders: Path, untrained_model: Path, output: Path, run: Sequence[str] = RUN) -> list[str]:
+def program(
+    folders: Path, untrained_model: Path, output: Path, run: Sequence[str] = RUN
+) -> list[str]:
     """The component's command."""
     return [
         *(*run, "--untrained-model", str(untrained_model)),
@@ -74,12 +76,18 @@ def start_as_azure_does(
 def start_as_our_launcher_does(
     hosts: Sequence[Host], command: Sequence[str], logs: Path
 ) -> list[subprocess.Popen[bytes]]:
-    """Start a torchrun on each host, with the line that the program prints on a node with several GPUs."""
+    """Start a torchrun on each host, with the line that the program prints on a node with several
+    GPUs.
+    """
     return [
         host.start(
             [
                 *(sys.executable, "-m", "torch.distributed.run", f"--nnodes={len(hosts)}"),
-                *(f"--node-rank={rank}", f"--master-addr={hosts[0].address}", f"--master-port={PORT}"),
+                *(
+                    f"--node-rank={rank}",
+                    f"--master-addr={hosts[0].address}",
+                    f"--master-port={PORT}",
+                ),
                 *("--nproc-per-node=1", *command),
             ],
             {},
@@ -129,7 +137,9 @@ def test_two_nodes_of_two_processes_started_by_azure_ml_connect(
     command = [*program(folders, small_network, tmp_path / "trained"), "--dry-run"]
     processes = start_as_azure_does(hosts, command, tmp_path, per_node=2)
     assert [process.wait() for process in processes] == [0] * 4, said(tmp_path)
-    assert "Azure ML has started 2 processes per node, on 2 nodes; no more are started." in said(tmp_path)
+    assert "Azure ML has started 2 processes per node, on 2 nodes; no more are started." in said(
+        tmp_path
+    )
     assert said(tmp_path).count("8 images per step = batch size 2 x 4 processes") == 1
 
 
@@ -143,8 +153,18 @@ def test_two_nodes_train_the_same_model_under_torchrun(
     processes = [
         host.start(
             [
-                *(sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1"),
-                *("--rdzv-backend=c10d", f"--rdzv-endpoint={hosts[0].address}:{PORT}", "--rdzv-id=test"),
+                *(
+                    sys.executable,
+                    "-m",
+                    "torch.distributed.run",
+                    "--nnodes=2",
+                    "--nproc-per-node=1",
+                ),
+                *(
+                    "--rdzv-backend=c10d",
+                    f"--rdzv-endpoint={hosts[0].address}:{PORT}",
+                    "--rdzv-id=test",
+                ),
                 # On real hosts torchrun finds by host name which of them has the address.
                 *(f"--rdzv-conf=is_host={int(rank == 0)}", f"--local-addr={host.address}"),
                 *program(folders, small_network, tmp_path / "trained"),
@@ -170,7 +190,10 @@ def test_a_run_resumes_from_the_checkpoint_when_a_lost_node_is_back_under_mpi_to
     wait_for(r"Epoch 1/\d+: ", tmp_path / "0.log", first[0])
     end(first[1])
     assert first[0].wait() != 0, said(tmp_path)
-    assert said(tmp_path).count("have lost each other: another process of the run does not answer. ") == 1
+    assert (
+        said(tmp_path).count("have lost each other: another process of the run does not answer. ")
+        == 1
+    )
     again = start_as_azure_does(hosts, program(*ports), tmp_path, mpi_job)
     assert [process.wait() for process in again] == [0, 0], said(tmp_path)
     assert "MPI has started 2 processes, 1 on this node." in said(tmp_path)
@@ -195,9 +218,10 @@ def test_hosts_that_lose_each_other_end_and_resume_when_the_network_is_back(
         hosts[1].mend()
     for host in (0, 1):
         text = (tmp_path / f"{host}.log").read_text()
-        assert len(re.findall("^LostRankError: .*: another process .* does not answer", text, re.M)) == 1, (
-            text
-        )
+        assert (
+            len(re.findall("^LostRankError: .*: another process .* does not answer", text, re.M))
+            == 1
+        ), text
     wait_until(lambda: not any(host.processes() for host in hosts), "all have ended")
     again = start_as_our_launcher_does(hosts, program(*ports), tmp_path)
     assert [process.wait(DEADLINE_S) for process in again] == [0, 0], said(tmp_path)

@@ -25,7 +25,10 @@ PROGRAM = ("-m", "train_pytorch_model")
 @pytest.fixture
 def _signal_handlers() -> Iterator[None]:
     """Restores the signal handlers of this process, which torch's launcher replaces."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    before = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    }
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -113,9 +116,15 @@ def test_torchrun_trains_with_two_processes(
 def test_mpiexec_of_mpich_starts_the_processes_of_one_run(
     folders: Path, small_network: Path, tmp_path: Path
 ) -> None:
-    command = [sys.executable, *RUN, *arguments(folders, small_network, tmp_path / "trained", "--dry-run")]
+    command = [
+        sys.executable,
+        *RUN,
+        *arguments(folders, small_network, tmp_path / "trained", "--dry-run"),
+    ]
     mpiexec = Path(sys.executable).with_name("mpiexec")
-    ended = subprocess.run([mpiexec, "-n", "2", *command], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [mpiexec, "-n", "2", *command], capture_output=True, text=True, check=False
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "MPI has started 2 processes, 2 on this node." in ended.stdout
     assert ended.stdout.count("8 images per step = batch size 4 x 2 processes") == 1
@@ -175,7 +184,9 @@ def test_two_processes_score_under_torchrun_and_evaluate_under_an_agent_as_one_d
     paint_folders(images, 50)  # 150 images: three batches for two processes
     (images / "red" / "7.png").write_bytes(b"not an image")
     half = (images / "red" / "8.png").read_bytes()
-    (images / "red" / "8.png").write_bytes(half[: len(half) // 2])  # found by the process that decodes it
+    (images / "red" / "8.png").write_bytes(
+        half[: len(half) // 2]
+    )  # found by the process that decodes it
     ended = run_program("train", *arguments(folders, small_network, trained, "--epochs", "1"))
     assert ended.status == 0, ended.stderr
     inputs = ("--trained-model", trained, "--dataset", images)
@@ -191,7 +202,9 @@ def test_two_processes_score_under_torchrun_and_evaluate_under_an_agent_as_one_d
             status = start_workers(Agent(2), command)
             stdout, stderr = capfd.readouterr()
         assert status == 0, stderr
-        own = slice(alone.stdout.splitlines().index("Warning: 2 unreadable images are left out:"), -1)
+        own = slice(
+            alone.stdout.splitlines().index("Warning: 2 unreadable images are left out:"), -1
+        )
         last = len(alone.stdout.splitlines()[own]) + 1
         assert stdout.splitlines()[-last:-1] == alone.stdout.splitlines()[own]
         assert stdout.count("2 unreadable images are left out:") == 1

@@ -22,11 +22,14 @@ def test_unusual_data_is_warned_about(tmp_path: Path) -> None:
         (tmp_path / name / "NA").mkdir()
     (tmp_path / "training/notes.txt").touch()
     empty, ignored, renamed, few, other_empty = open_painted(tmp_path).warnings
-    training, validation = (f'{p.title()} dataset "{tmp_path / p}"' for p in ("training", "validation"))
+    training, validation = (
+        f'{p.title()} dataset "{tmp_path / p}"' for p in ("training", "validation")
+    )
     assert empty == f"{training} has no image of category\n  'NA'"
     assert ignored == f"{training}: skipped: files of another kind (.txt): 1."
     assert renamed == (
-        "the designer's Score Image Model takes these category names for numbers or missing values: NA"
+        "the designer's Score Image Model takes these category names for numbers or missing values:"
+        " NA"
     )
     assert few.startswith("Training images per category: 1 on average, few to train from")
     assert other_empty == f"{validation} has no image of category\n  'NA'"
@@ -50,11 +53,16 @@ def test_validating_on_training_images_is_a_warning(tmp_path: Path) -> None:
     assert overlap_warnings(other) == []
 
 
-def test_large_data_sets_are_sampled_for_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_data_sets_are_sampled_for_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(twins, "MAX_COMPARED", 3)
     images, copied = (paint_folders(tmp_path / name, 4, ("blue", "red")) for name in "ab")
     warnings = open_training_inputs(write_model(tmp_path / "model"), images, copied).warnings
-    assert any(warning.startswith("At least 3 of 8 validation images are also among") for warning in warnings)
+    assert any(
+        warning.startswith("At least 3 of 8 validation images are also among")
+        for warning in warnings
+    )
 
 
 def test_identical_files_in_two_categories_are_a_warning(tmp_path: Path) -> None:
@@ -66,7 +74,9 @@ def test_identical_files_in_two_categories_are_a_warning(tmp_path: Path) -> None
     copy(images / "red/971.png", other / "blue/980.png")
     warnings = open_training_inputs(model, images, other).warnings
     assert "2 images have an identical file in another category." in warnings
-    assert any(warning.startswith("1 of 8 validation images are also among") for warning in warnings)
+    assert any(
+        warning.startswith("1 of 8 validation images are also among") for warning in warnings
+    )
 
 
 def test_more_validation_than_training_images_are_a_warning(tmp_path: Path) -> None:
@@ -82,7 +92,9 @@ def test_more_validation_than_training_images_are_a_warning(tmp_path: Path) -> N
 def test_freezing_a_random_backbone_is_a_warning(tmp_path: Path, is_pretrained: bool) -> None:
     recipe = Recipe(freeze_backbone=True, mean=HALF, std=HALF)
     model = write_model(tmp_path / "model", recipe, is_pretrained)
-    training, validation = (paint_folders(tmp_path / name, 2, first=10 * ord(name)) for name in "ab")
+    training, validation = (
+        paint_folders(tmp_path / name, 2, first=10 * ord(name)) for name in "ab"
+    )
     warnings = open_training_inputs(model, training, validation).warnings
     said = "Only the last layer is trained, and the weights before it are random."
     assert [warning.startswith(said) for warning in warnings] == ([] if is_pretrained else [True])
@@ -124,11 +136,14 @@ def test_few_images_for_training_from_scratch_are_a_warning(
     tmp_path: Path, is_pretrained: bool, trained: bool, per_category: int, warns: bool
 ) -> None:
     names = ("blue", "red")
-    model = write_model(tmp_path / "model", Recipe(mean=HALF, std=HALF), is_pretrained, names * trained)
+    model = write_model(
+        tmp_path / "model", Recipe(mean=HALF, std=HALF), is_pretrained, names * trained
+    )
     paint_folders(tmp_path / "training", per_category, names, size=(8, 8))
     paint_folders(tmp_path / "validation", 1, names, first=1000, size=(8, 8))
     warning = (
-        f"Training images per category: {per_category} on average, few to train from scratch. Pretrained"
+        f"Training images per category: {per_category} on average, few to train from scratch."
+        " Pretrained"
         " weights need far fewer: `init-model --pretrained`, or `--weights-file`."
     )
     inputs = open_training_inputs(model, tmp_path / "training", tmp_path / "validation")
@@ -157,7 +172,9 @@ def test_imbalanced_categories_are_no_warning_if_training_balances_them(tmp_path
 def test_training_small_images_from_scratch_needs_fewer(
     count: int, side: int, is_few: bool, tmp_path: Path
 ) -> None:
-    warnings = list(learning_warnings(np.array([count, count]), model_of(tmp_path, Recipe()), (side, side)))
+    warnings = list(
+        learning_warnings(np.array([count, count]), model_of(tmp_path, Recipe()), (side, side))
+    )
     assert ["few to train from scratch" in warning for warning in warnings] == [True] * is_few
 
 
@@ -171,7 +188,9 @@ def test_training_small_images_from_scratch_needs_fewer(
         ([0, 0], ""),
     ],
 )
-def test_categories_are_imbalanced_from_a_ratio_of_ten(tmp_path: Path, counts: list[int], times: str) -> None:
+def test_categories_are_imbalanced_from_a_ratio_of_ten(
+    tmp_path: Path, counts: list[int], times: str
+) -> None:
     for name, recipe in (("plain", Recipe()), ("balanced", Recipe(balance_classes=True))):
         model = model_of(tmp_path / name, recipe)
         said = " ".join(learning_warnings(np.array(counts), model, (224, 224)))

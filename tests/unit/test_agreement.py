@@ -80,5 +80,7 @@ def test_a_gpu_saves_no_state_after_a_non_finite_last_step(monkeypatch: pytest.M
     alone.exchange(FINE, is_due=True, stop=0)
     answer = alone.exchange(torch.tensor(float("nan")), is_due=False, stop=0)
     assert answer == Agreed(is_finite=False, is_due=True)
-    assert alone.exchange(FINE, is_due=False, stop=0) == Agreed()  # once: the learning rate is halved once
+    assert (
+        alone.exchange(FINE, is_due=False, stop=0) == Agreed()
+    )  # once: the learning rate is halved once
     assert alone.finish() == Agreed()

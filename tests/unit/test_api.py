@@ -17,7 +17,9 @@ from train_pytorch_model.words.settings import Recipe, TrainConfig
 
 def test_every_option_of_the_command_line_is_one_in_python() -> None:
     groups = {"parameters", "recipe", "folder", "output"}
-    options = {option.name for kind in (Fit, Recipe, TrainConfig) for option in fields(kind)} - groups
+    options = {
+        option.name for kind in (Fit, Recipe, TrainConfig) for option in fields(kind)
+    } - groups
     assert set(FitOptions.__annotations__) == options
 
 
@@ -41,10 +43,22 @@ def test_a_designer_model_is_loaded_with_its_image_size(tmp_path: Path) -> None:
     ("options", "start"),
     [
         ({"architecture": "resnet99"}, "`architecture` resnet99 is not known."),
-        ({"memory_efficient": True}, "`memory_efficient` is an option of DenseNet, and `architecture` is"),
-        ({"pretrained": True, "weights": "DEFAULT"}, "`pretrained`, `weights` and `weights_file` are"),
-        ({"architecture": "timm:a", "weights": "DEFAULT"}, "`weights` DEFAULT is for torchvision's"),
-        ({"weights_file": "nowhere"}, "`weights_file` nowhere cannot be used: there is no such file."),
+        (
+            {"memory_efficient": True},
+            "`memory_efficient` is an option of DenseNet, and `architecture` is",
+        ),
+        (
+            {"pretrained": True, "weights": "DEFAULT"},
+            "`pretrained`, `weights` and `weights_file` are",
+        ),
+        (
+            {"architecture": "timm:a", "weights": "DEFAULT"},
+            "`weights` DEFAULT is for torchvision's",
+        ),
+        (
+            {"weights_file": "nowhere"},
+            "`weights_file` nowhere cannot be used: there is no such file.",
+        ),
     ],
 )
 def test_options_that_do_not_go_together_are_named_as_in_python(options: Any, start: str) -> None:

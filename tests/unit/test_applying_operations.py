@@ -31,7 +31,10 @@ EACH = [
         v2.RandomResizedCrop(16, scale=(0.1, 0.2), ratio=(1, 1)),
     ),
     (ops.RandomCrop(20), v2.RandomCrop(20)),
-    (ops.RandomCrop(44, padding=4, padding_mode="edge"), v2.RandomCrop(44, padding=4, padding_mode="edge")),
+    (
+        ops.RandomCrop(44, padding=4, padding_mode="edge"),
+        v2.RandomCrop(44, padding=4, padding_mode="edge"),
+    ),
     (ops.RandomCrop(60, pad_if_needed=True), v2.RandomCrop(60, pad_if_needed=True)),
     (ops.RandomHorizontalFlip(), v2.RandomHorizontalFlip()),
     (ops.RandomHorizontalFlip(1), v2.RandomHorizontalFlip(1)),
@@ -57,7 +60,9 @@ def test_every_operation_is_compared() -> None:
 
 
 @pytest.mark.parametrize(("operation", "theirs"), EACH, ids=lambda value: str(value)[:60])
-def test_an_operation_does_what_torchvision_does(operation: ops.Operation, theirs: v2.Transform) -> None:
+def test_an_operation_does_what_torchvision_does(
+    operation: ops.Operation, theirs: v2.Transform
+) -> None:
     apply = Apply([operation], seed=1)
     image = paint("green", 1, (50, 40))
     for index in range(6):
@@ -71,13 +76,17 @@ def test_an_operation_does_what_torchvision_does(operation: ops.Operation, their
 def test_operations_are_applied_in_their_order() -> None:
     image = paint("red", 1, (50, 40))
     crop_then_resize = Apply([ops.CenterCrop(20), ops.Resize(8)], 1)(image, 0)
-    assert np.array_equal(np.asarray(crop_then_resize), np.asarray(v2.Resize(8)(v2.CenterCrop(20)(image))))
+    assert np.array_equal(
+        np.asarray(crop_then_resize), np.asarray(v2.Resize(8)(v2.CenterCrop(20)(image)))
+    )
 
 
 def test_repeated_operations_draw_independently() -> None:
     apply = Apply([ops.RandomHorizontalFlip(), ops.RandomHorizontalFlip()], 1)
     image = paint("red", 1, (8, 8))
-    unchanged = [np.array_equal(np.asarray(apply(image, index)), np.asarray(image)) for index in range(40)]
+    unchanged = [
+        np.array_equal(np.asarray(apply(image, index)), np.asarray(image)) for index in range(40)
+    ]
     assert 8 < sum(unchanged) < 32
 
 
@@ -87,24 +96,32 @@ def test_repeated_operations_draw_independently() -> None:
         (
             ops.RandomCrop(20),
             (30, 10),
-            "RandomCrop cannot be applied to 30 x 10 pixels: Required crop size (20, 20) is larger than input"
+            "RandomCrop cannot be applied to 30 x 10 pixels: Required crop size (20, 20) is larger"
+            " than input"
             " image size (10, 30)",
         ),
-        (ops.RandomPerspective(p=1), (1, 1), "RandomPerspective cannot be applied to 1 x 1 pixels: "),
+        (
+            ops.RandomPerspective(p=1),
+            (1, 1),
+            "RandomPerspective cannot be applied to 1 x 1 pixels: ",
+        ),
         (
             ops.Resize(4096),
             (1, 30),
-            "Resize cannot be applied to 1 x 30 pixels: 4,096 x 122,880 pixels would be more than 90,000,000",
+            "Resize cannot be applied to 1 x 30 pixels: 4,096 x 122,880 pixels would be more than"
+            " 90,000,000",
         ),
         (
             ops.Pad(4096),
             (1, 30_000),
-            "Pad cannot be applied to 1 x 30000 pixels: 8,193 x 38,192 pixels would be more than 90,000,000",
+            "Pad cannot be applied to 1 x 30000 pixels: 8,193 x 38,192 pixels would be more than"
+            " 90,000,000",
         ),
         (
             ops.RandomRotation(5, expand=True),
             (1, 30_000),
-            "RandomRotation cannot be applied to 1 x 30000 pixels: 30,003 x 30,003 pixels would be more than"
+            "RandomRotation cannot be applied to 1 x 30000 pixels: 30,003 x 30,003 pixels would be"
+            " more than"
             " 90,000,000",
         ),
     ],

@@ -125,7 +125,10 @@ def test_zip_names_from_macos_and_windows_are_understood(tmp_path: Path) -> None
     assert data.count(utf8) == 2
     path.write_bytes(unmarked)
     assert listed(path).categories == ("caf\N{LATIN SMALL LETTER E WITH ACUTE}", "dos")
-    assert contents(path) == {"caf\N{LATIN SMALL LETTER E WITH ACUTE}/1.png": b"1", "dos/2.png": b"2"}
+    assert contents(path) == {
+        "caf\N{LATIN SMALL LETTER E WITH ACUTE}/1.png": b"1",
+        "dos/2.png": b"2",
+    }
 
 
 def test_a_name_that_is_not_utf8_is_read_as_code_page_437(tmp_path: Path) -> None:
@@ -139,7 +142,8 @@ def test_a_name_may_have_255_bytes(tmp_path: Path, kind: str) -> None:
     name = "図" * 83 + "xx.png"
     assert len(name.encode()) == 255
     assert (
-        contents(pack(tmp_path / "archive", {f"a/{name}": b"1", "b/1.png": b""}, kind))[f"a/{name}"] == b"1"
+        contents(pack(tmp_path / "archive", {f"a/{name}": b"1", "b/1.png": b""}, kind))[f"a/{name}"]
+        == b"1"
     )
 
 
@@ -148,7 +152,10 @@ def test_only_the_images_are_unpacked(tmp_path: Path, kind: str) -> None:
     members = {"a/1.png": b"image", "a/1.txt": b"text", ".cache": b"x", "a/b/2.png": b"nested"}
     (tmp_path / "root").mkdir()
     extract(pack(tmp_path / "archive", members, kind), tmp_path / "root")
-    found = {path.relative_to(tmp_path / "root").as_posix(): path for path in (tmp_path / "root").rglob("*")}
+    found = {
+        path.relative_to(tmp_path / "root").as_posix(): path
+        for path in (tmp_path / "root").rglob("*")
+    }
     assert {name: path.read_bytes() for name, path in found.items() if path.is_file()} == {
         "a/1.png": b"image",
         "a/1.txt": b"",  # only counted
@@ -164,9 +171,13 @@ def test_only_the_images_are_unpacked(tmp_path: Path, kind: str) -> None:
     [
         pytest.param(b"", "it is not an archive of a supported format.", id="nothing"),
         pytest.param(b"some text", "it is not an archive of a supported format.", id="text"),
-        pytest.param(lzma.compress(TAR), "it is not an archive of a supported format.", id="a tar in xz"),
+        pytest.param(
+            lzma.compress(TAR), "it is not an archive of a supported format.", id="a tar in xz"
+        ),
         pytest.param(b"PK and no zip", "it is damaged or cut short: ", id="PK"),
-        pytest.param(gzip.compress(b"some text", mtime=0), "there is no tar in it.", id="text in gzip"),
+        pytest.param(
+            gzip.compress(b"some text", mtime=0), "there is no tar in it.", id="text in gzip"
+        ),
         pytest.param(bz2.compress(b"x" * 600), "there is no tar in it.", id="text in bzip2"),
         pytest.param(b"\x1f\x8b and no gzip", "it is damaged or cut short: ", id="no gzip"),
         pytest.param(b"BZh and no bzip2", "it is damaged or cut short: ", id="no bzip2"),
@@ -192,7 +203,9 @@ def test_self_extracting_zips_and_pre_posix_tars_are_archives(tmp_path: Path) ->
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_truncated_archive_is_refused(tmp_path: Path, kind: str) -> None:
-    path = pack(tmp_path / "archive", {f"{index}.png": os.urandom(4000) for index in range(20)}, kind)
+    path = pack(
+        tmp_path / "archive", {f"{index}.png": os.urandom(4000) for index in range(20)}, kind
+    )
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     assert refused(path).startswith("it is damaged or cut short: ")
 
@@ -220,12 +233,17 @@ def test_a_damaged_member_of_a_zip_is_one_unreadable_file(tmp_path: Path) -> Non
     with zipfile.ZipFile(tmp_path / "archive", "w") as zip_:
         zip_.writestr("a.png", b"first")
         zip_.writestr("b.png", b"second")
-    (tmp_path / "archive").write_bytes((tmp_path / "archive").read_bytes().replace(b"first", b"burst"))
+    (tmp_path / "archive").write_bytes(
+        (tmp_path / "archive").read_bytes().replace(b"first", b"burst")
+    )
     unpacked, _ = unpack_archive(tmp_path / "archive")
     assert unpacked.damaged == {
         unpacked.folder / "a.png": "damaged in the archive: Bad CRC-32 for file 'a.png'"
     }
-    assert [(unpacked.folder / name).read_bytes() for name in ("a.png", "b.png")] == [b"", b"second"]
+    assert [(unpacked.folder / name).read_bytes() for name in ("a.png", "b.png")] == [
+        b"",
+        b"second",
+    ]
 
 
 @pytest.mark.parametrize("size", [-1, -512, -5000])

@@ -62,7 +62,9 @@ def test_half_of_the_images_are_mirrored() -> None:
 # ── Random resized crop ──────────────────────────────────────────────────────────────────────────
 
 
-@given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 32), st.integers(1, 32), st.integers())
+@given(
+    st.integers(1, 300), st.integers(1, 300), st.integers(1, 32), st.integers(1, 32), st.integers()
+)
 def test_a_random_window_never_leaves_the_image(
     width: int, height: int, to_height: int, to_width: int, seed: int
 ) -> None:
@@ -105,14 +107,18 @@ def test_a_random_window_is_resized_to_the_training_size() -> None:
         assert cropped[..., 0].max() == pytest.approx(part[..., 0].max(), abs=5)
         assert cropped[..., 1].min() == pytest.approx(part[..., 1].min(), abs=5)
         assert cropped[..., 1].max() == pytest.approx(part[..., 1].max(), abs=5)
-        assert cropped[16, 16] == pytest.approx(part[part.shape[0] // 2, part.shape[1] // 2], abs=10)
+        assert cropped[16, 16] == pytest.approx(
+            part[part.shape[0] // 2, part.shape[1] // 2], abs=10
+        )
 
 
 @pytest.mark.parametrize("size", [(1000, 10), (10, 1000)])
 def test_panoramas_fall_back_to_the_largest_centred_window(size: tuple[int, int]) -> None:
     image = noise(*size)
     centred = [
-        seed for seed in range(200) if random_window(*image.shape[:2], 1.0, 0.08, Random(seed)) is None
+        seed
+        for seed in range(200)
+        if random_window(*image.shape[:2], 1.0, 0.08, Random(seed)) is None
     ]
     assert centred
     for seed in centred:

@@ -52,7 +52,9 @@ def test_images_are_listed_by_category_and_name(tmp_path: Path) -> None:
 
 
 def test_rows_without_a_label_are_images_without_a_category(tmp_path: Path) -> None:
-    path = write(tmp_path, {"image_url": "b.jpg"}, {"image_url": "a.jpg"}, images=("a.jpg", "b.jpg"))
+    path = write(
+        tmp_path, {"image_url": "b.jpg"}, {"image_url": "a.jpg"}, images=("a.jpg", "b.jpg")
+    )
     listing = read_annotations(path)
     assert (listing.categories, list(listing.file_names)) == ((), ["a.jpg", "b.jpg"])
     assert listing.class_indices.tolist() == [UNLABELLED, UNLABELLED]
@@ -61,7 +63,10 @@ def test_rows_without_a_label_are_images_without_a_category(tmp_path: Path) -> N
 
 def test_integers_are_accepted_as_labels(tmp_path: Path) -> None:
     rows = [{"image_url": f"{label}.jpg", "label": label} for label in (10, 9)]
-    assert read_annotations(write(tmp_path, *rows, images=("9.jpg", "10.jpg"))).categories == ("9", "10")
+    assert read_annotations(write(tmp_path, *rows, images=("9.jpg", "10.jpg"))).categories == (
+        "9",
+        "10",
+    )
 
 
 def test_a_repeated_row_counts_once(tmp_path: Path) -> None:
@@ -71,7 +76,9 @@ def test_a_repeated_row_counts_once(tmp_path: Path) -> None:
     assert listing.ignored == {"duplicate rows": 2}
 
 
-@pytest.mark.parametrize("url", ["x//a.jpg", "x/./a.jpg", "././x/a.jpg", f"{DATASTORE}/y//x//a.jpg"])
+@pytest.mark.parametrize(
+    "url", ["x//a.jpg", "x/./a.jpg", "././x/a.jpg", f"{DATASTORE}/y//x//a.jpg"]
+)
 def test_spellings_of_a_path_are_the_same_image(tmp_path: Path, url: str) -> None:
     rows = ({"image_url": "x/a.jpg"}, {"image_url": url})
     listing = read_annotations(write(tmp_path, *rows, images=("x/a.jpg",)))
@@ -120,7 +127,9 @@ def test_the_longest_existing_suffix_of_a_url_is_used(tmp_path: Path) -> None:
     assert list(read_annotations(path).file_names) == ["a/1.jpg"]
 
 
-def test_the_lookups_of_a_very_deep_url_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lookups_of_a_very_deep_url_are_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[str] = []
 
     def problem_with(_: PresentFiles, name: str) -> str:
@@ -140,29 +149,38 @@ def test_the_lookups_of_a_very_deep_url_are_limited(tmp_path: Path, monkeypatch:
     [
         ({"image_url": "../a.jpg"}, "image '../a.jpg' is outside the directory of the file."),
         ({"image_url": "/etc/passwd"}, "image '/etc/passwd' is outside the directory of the file."),
-        ({"image_url": "file:///etc/passwd"}, "image '/etc/passwd' is outside the directory of the file."),
+        (
+            {"image_url": "file:///etc/passwd"},
+            "image '/etc/passwd' is outside the directory of the file.",
+        ),
         ({"image_url": "file://[a.jpg"}, "image '' is outside the directory of the file."),
         ({"image_url": "b.jpg"}, "image 'b.jpg' does not exist."),
         ({"image_url": "out.jpg"}, "image 'out.jpg' is a link that points outside the directory."),
         (
             {"image_url": "https://example.org/a.jpg"},
-            "image 'https://example.org/a.jpg' is remote. Images are not fetched from the network: download"
+            "image 'https://example.org/a.jpg' is remote. Images are not fetched from the network:"
+            " download"
             " them beside the file.",
         ),
         (
             {"image_url": f"{DATASTORE}/a/%2e%2e/%2e%2e/etc/passwd"},
-            f"image '{DATASTORE}/a/%2e%2e/%2e%2e/etc/passwd' is not below the directory of the file.",
+            f"image '{DATASTORE}/a/%2e%2e/%2e%2e/etc/passwd' is not below the directory of the"
+            " file.",
         ),
         ({"url": "a.jpg"}, 'no string under "image_url".'),
         ({"image_url": 7}, 'no string under "image_url".'),
         (
             {"image_url": "a.jpg", "label": ["x", "y"]},
-            "its label is a list: multi-label data and boxes are not supported. One string is expected.",
+            "its label is a list: multi-label data and boxes are not supported. One string is"
+            " expected.",
         ),
         ({"image_url": "a.jpg", "label": True}, "its label is True; a string is expected."),
         ({"image_url": "a.jpg", "label": 1.5}, "its label is 1.5; a string is expected."),
         ({"image_url": "a.jpg", "label": ""}, "its label has 0 bytes; 1 to 255 are expected."),
-        ({"image_url": "a.jpg", "label": "ü" * 128}, "its label has 256 bytes; 1 to 255 are expected."),
+        (
+            {"image_url": "a.jpg", "label": "ü" * 128},
+            "its label has 256 bytes; 1 to 255 are expected.",
+        ),
         ("{", "not a JSON object: Input data was truncated."),
         ("[1]", "not a JSON object: Expected `object`, got `array`."),
         ('{"image_url": "\\ud800"}', "not a JSON object: "),
@@ -173,7 +191,9 @@ def test_an_invalid_row_is_reported_with_its_line_and_reason(
 ) -> None:
     path = write(tmp_path, {"image_url": "a.jpg", "label": "x"}, row, images=("a.jpg",))
     (tmp_path / "out.jpg").symlink_to("/etc/passwd")
-    assert refused(path).startswith(f"1 rows of train.jsonl cannot be used:\n  train.jsonl:2: {reason}")
+    assert refused(path).startswith(
+        f"1 rows of train.jsonl cannot be used:\n  train.jsonl:2: {reason}"
+    )
 
 
 def test_a_deeply_nested_row_is_invalid(tmp_path: Path) -> None:
@@ -191,12 +211,16 @@ def test_conflicting_labels_of_one_image_are_refused(tmp_path: Path) -> None:
 
 def test_labels_on_only_some_images_are_refused(tmp_path: Path) -> None:
     rows = [{"image_url": "a.jpg", "label": "x"}, {"image_url": "b.jpg"}]
-    message = "1 rows of train.jsonl cannot be used:\n  image 'b.jpg' has no label, but others do.\n"
+    message = (
+        "1 rows of train.jsonl cannot be used:\n  image 'b.jpg' has no label, but others do.\n"
+    )
     assert refused(write(tmp_path, *rows, images=("a.jpg", "b.jpg"))) == message
 
 
 def test_invalid_rows_are_listed_together_and_counted(tmp_path: Path) -> None:
-    lines = refused(write(tmp_path, *[{"image_url": f"{index}.jpg"} for index in range(12)])).splitlines()
+    lines = refused(
+        write(tmp_path, *[{"image_url": f"{index}.jpg"} for index in range(12)])
+    ).splitlines()
     assert lines[0] == "12 rows of train.jsonl cannot be used:"
     assert lines[10:] == ["  train.jsonl:10: image '9.jpg' does not exist.", "  and 2 more"]
 
@@ -217,7 +241,8 @@ def test_a_list_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 def test_an_mltable_names_its_list(tmp_path: Path) -> None:
     path = write(tmp_path)
     (tmp_path / "MLTable").write_text(
-        "paths:\n  - file: ./train.jsonl\ntransformations:\n  - read_json_lines:\n      encoding: utf8\n"
+        "paths:\n  - file: ./train.jsonl\ntransformations:\n  - read_json_lines:\n      encoding:"
+        " utf8\n"
     )
     assert annotations_of(tmp_path) == path
 
@@ -229,8 +254,14 @@ def test_an_mltable_names_its_list(tmp_path: Path) -> None:
         ("{}", "MLTable should name one .jsonl file under paths and names []."),
         ("paths: train.jsonl", "MLTable should name one .jsonl file under paths and names []."),
         ("paths: [train.jsonl]", "MLTable should name one .jsonl file under paths and names []."),
-        ("paths: [pattern: ./*.csv]", "MLTable should name one .jsonl file under paths and names [None]."),
-        ("paths: [file: a.csv]", "MLTable should name one .jsonl file under paths and names ['a.csv']."),
+        (
+            "paths: [pattern: ./*.csv]",
+            "MLTable should name one .jsonl file under paths and names [None].",
+        ),
+        (
+            "paths: [file: a.csv]",
+            "MLTable should name one .jsonl file under paths and names ['a.csv'].",
+        ),
         (
             "paths: [file: a.jsonl, file: b.jsonl]",
             "MLTable should name one .jsonl file under paths and names ['a.jsonl', 'b.jsonl'].",
@@ -240,7 +271,9 @@ def test_an_mltable_names_its_list(tmp_path: Path) -> None:
         ("paths: [", "MLTable is not valid YAML: "),
     ],
 )
-def test_an_mltable_without_one_jsonl_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_an_mltable_without_one_jsonl_file_is_refused(
+    tmp_path: Path, text: str, message: str
+) -> None:
     (tmp_path / "MLTable").write_text(text)
     with pytest.raises(MalformedFileError) as raised:
         annotations_of(tmp_path)

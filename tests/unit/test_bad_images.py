@@ -22,9 +22,13 @@ from train_pytorch_model.words.errors import InvalidDatasetError
 PORT = "Training dataset"
 
 
-def open_painted(tmp_path: Path, per_category: int, size: tuple[int, int] = (12, 10)) -> ImageDirectory:
+def open_painted(
+    tmp_path: Path, per_category: int, size: tuple[int, int] = (12, 10)
+) -> ImageDirectory:
     categories = ("blue", "red")
-    return open_image_directory(paint_folders(tmp_path / "data", per_category, categories, size), PORT)
+    return open_image_directory(
+        paint_folders(tmp_path / "data", per_category, categories, size), PORT
+    )
 
 
 def of_sizes(tmp_path: Path, *counts: int) -> ImageDirectory:
@@ -118,7 +122,8 @@ def test_unlabelled_images_are_recorded_without_a_category(tmp_path: Path) -> No
         pytest.param(
             (2, 1),
             range(3),
-            "none of its images can be read. Unreadable images:\n  'c0/0.png': broken\n  'c0/1.png': broken\n"
+            "none of its images can be read. Unreadable images:\n  'c0/0.png': broken\n"
+            "  'c0/1.png': broken\n"
             "  'c1/0.png': broken\nReplace or remove them.",
             id="all images",
         ),
@@ -177,7 +182,9 @@ def test_too_many_unreadable_images_without_categories_are_an_error(tmp_path: Pa
     for index in range(20):
         (tmp_path / f"{index}.png").touch()
     with pytest.raises(InvalidDatasetError, match=r"reason: 10 of 20 images cannot be read\."):
-        without_bad_images(open_image_directory(tmp_path, "Dataset"), dict.fromkeys(range(10), "broken"))
+        without_bad_images(
+            open_image_directory(tmp_path, "Dataset"), dict.fromkeys(range(10), "broken")
+        )
 
 
 def test_the_warning_lists_ten_images_and_counts_the_rest() -> None:
@@ -226,7 +233,9 @@ def test_headers_do_not_depend_on_the_order_in_which_threads_read_them(tmp_path:
 
 def test_any_number_of_unreadable_images_except_all_may_be_left_out(tmp_path: Path) -> None:
     directory = of_sizes(tmp_path, 20, 20)
-    kept, records = without_bad_images(directory, dict.fromkeys(range(39), "broken"), is_limited=False)
+    kept, records = without_bad_images(
+        directory, dict.fromkeys(range(39), "broken"), is_limited=False
+    )
     assert list(kept.file_names) == ["c1/19.png"]
     assert len(records) == 39
     assert without_bad_images(directory, {}, is_limited=False) == (directory, [])

@@ -22,7 +22,9 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return probabilities
 
 
-def predicted(factor: float, num_images: int = NUM_IMAGES, seed: int = 1) -> tuple[np.ndarray, Outcomes]:
+def predicted(
+    factor: float, num_images: int = NUM_IMAGES, seed: int = 1
+) -> tuple[np.ndarray, Outcomes]:
     """Logits that are too large by a factor, and their outcomes."""
     random = np.random.default_rng(seed)
     right = 2 * random.standard_normal((num_images, NUM_CATEGORIES))
@@ -48,7 +50,9 @@ def test_the_temperature_undoes_a_factor_of_the_logits(factor: float) -> None:
 def test_no_temperature_near_the_fitted_one_has_a_lower_loss() -> None:
     logits, outcomes = predicted(2.0)
     best = fit_temperature(logits, outcomes).value
-    losses = [losses_of(calibrate(outcomes, logits, best * factor)).mean() for factor in (0.98, 1.0, 1.02)]
+    losses = [
+        losses_of(calibrate(outcomes, logits, best * factor)).mean() for factor in (0.98, 1.0, 1.02)
+    ]
     assert losses[1] == min(losses)
 
 

@@ -20,7 +20,9 @@ NAN, INF = math.nan, math.inf
 
 def chart(values: Sequence[float], is_percent: bool = False, mark: int | None = None) -> Chart:
     """A chart of one series over the epochs."""
-    return line_chart("Loss", range(1, len(values) + 1), {"it": values}, is_percent=is_percent, mark=mark)
+    return line_chart(
+        "Loss", range(1, len(values) + 1), {"it": values}, is_percent=is_percent, mark=mark
+    )
 
 
 @pytest.mark.parametrize(
@@ -48,7 +50,9 @@ def test_ticks_are_round_numbers_around_the_values(
     assert [tick.text for tick in drawn.y_ticks] == ticks
     places = [tick.y for tick in drawn.y_ticks]
     assert places == sorted(places, reverse=True)
-    assert all(drawn.top - 1e-6 <= point.y <= drawn.bottom + 1e-6 for point in drawn.lines[0].points)
+    assert all(
+        drawn.top - 1e-6 <= point.y <= drawn.bottom + 1e-6 for point in drawn.lines[0].points
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +86,11 @@ def test_values_are_drawn_at_their_coordinates() -> None:
 
 def test_non_finite_values_are_gaps() -> None:
     line = chart([NAN, 1.0, 2.0, INF, 3.0, NAN]).lines[0]
-    assert [point.text for point in line.points] == ["Epoch 2: it 1", "Epoch 3: it 2", "Epoch 5: it 3"]
+    assert [point.text for point in line.points] == [
+        "Epoch 2: it 1",
+        "Epoch 3: it 2",
+        "Epoch 5: it 3",
+    ]
     assert (line.path.count("M"), line.path.count("L")) == (
         1,
         1,

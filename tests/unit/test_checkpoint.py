@@ -48,10 +48,19 @@ def test_tensors_without_a_manifest_are_not_a_checkpoint(folder: Path) -> None:
 
 
 def test_the_newest_two_are_kept_and_leftovers_are_removed(folder: Path) -> None:
-    for name in ("000003-00000000.safetensors", "000009-11111111.json.part", "000001-22222222.json.damaged"):
+    for name in (
+        "000003-00000000.safetensors",
+        "000009-11111111.json.part",
+        "000001-22222222.json.damaged",
+    ):
         (folder / name).touch()
     save_checkpoint(folder, checkpoint_of(3))
-    assert [path.name[:6] for path in sorted(folder.iterdir())] == ["000002", "000002", "000003", "000003"]
+    assert [path.name[:6] for path in sorted(folder.iterdir())] == [
+        "000002",
+        "000002",
+        "000003",
+        "000003",
+    ]
     assert loaded_step(folder) == 3
 
 
@@ -239,7 +248,9 @@ def test_files_are_synced_before_their_rename_and_tensors_before_the_manifest(
 
     def synced(descriptor: int) -> None:
         number = os.fstat(descriptor).st_ino
-        name = next(path.name for path in (folder, *folder.iterdir()) if path.stat().st_ino == number)
+        name = next(
+            path.name for path in (folder, *folder.iterdir()) if path.stat().st_ino == number
+        )
         size = 0 if name == folder.name else os.fstat(descriptor).st_size
         calls.append(("sync", name, size))
         fsync(descriptor)

@@ -26,7 +26,8 @@ class Fault:
 
 
 class FaultyFile:
-    """A file of which every call may fail; a failed write writes half of the data, silently if `is_short`."""
+    """A file of which every call may fail; a failed write writes half of the data, silently if
+    `is_short`."""
 
     def __init__(self, file: object, fault: Fault, is_short: bool) -> None:
         self._file, self._fault, self._is_short = file, fault, is_short
@@ -93,7 +94,9 @@ def inject(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Fault, bool], 
     monkeypatch.undo()
 
 
-def count_calls(folder: Path, inject: Callable[[Fault, bool], None], monkeypatch: pytest.MonkeyPatch) -> int:
+def count_calls(
+    folder: Path, inject: Callable[[Fault, bool], None], monkeypatch: pytest.MonkeyPatch
+) -> int:
     """The number of system calls that a commit makes."""
     fault = Fault(1 << 30, lambda: None)
     inject(fault, False)
@@ -122,12 +125,16 @@ def test_after_any_failed_call_an_intact_checkpoint_remains_and_the_next_save_su
         folder = tmp_path / str(passed)
         save_checkpoint(folder, checkpoint_of(1))
         save_checkpoint(folder, checkpoint_of(2))
-        inject(Fault(passed, fail, is_single=is_short), is_short)  # only reading back reveals a short write
+        inject(
+            Fault(passed, fail, is_single=is_short), is_short
+        )  # only reading back reveals a short write
         try:
             save_checkpoint(folder, checkpoint_of(3))
             saved = {3}
         except OSError as error:
-            saved = {2, 3} if error.errno in (code, errno.EIO) else set()  # EIO: it reads back differently
+            saved = (
+                {2, 3} if error.errno in (code, errno.EIO) else set()
+            )  # EIO: it reads back differently
         monkeypatch.undo()
         assert loaded_step(folder) in saved
         save_checkpoint(folder, checkpoint_of(4))
@@ -135,7 +142,9 @@ def test_after_any_failed_call_an_intact_checkpoint_remains_and_the_next_save_su
         assert len(list(folder.iterdir())) == 4
 
 
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # about threads that other tests have left
+@pytest.mark.filterwarnings(
+    "ignore:.*fork:DeprecationWarning"
+)  # about threads that other tests have left
 def test_after_a_kill_at_any_call_an_intact_checkpoint_remains(
     tmp_path: Path, inject: Callable[[Fault, bool], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,17 +63,22 @@ def test_symmetric_and_single_images_are_not_distinguished(images: np.ndarray) -
     ("directions", "per_category"),
     [
         pytest.param(("east", "west"), 60, id="categories are mirror images of each other"),
-        pytest.param(tuple(f"east{number}" for number in range(20)), 10, id="few images of each category"),
+        pytest.param(
+            tuple(f"east{number}" for number in range(20)), 10, id="few images of each category"
+        ),
     ],
 )
 def test_images_with_a_left_and_a_right_are_not_mirrored(
     tmp_path: Path, directions: tuple[str, ...], per_category: int
 ) -> None:
-    inputs = decide_flips(inputs_of(draw_arrows(tmp_path / "arrows", per_category, directions)), ALONE)
+    inputs = decide_flips(
+        inputs_of(draw_arrows(tmp_path / "arrows", per_category, directions)), ALONE
+    )
     assert inputs.recipe.horizontal_flip is False
     plan = describe(make_plan(TrainConfig(), inputs, ALONE))["Augmenting"]
     found = re.fullmatch(
-        r"none, no flip \((\d+) of (\d+) images are distinguishable from their mirror images\)", plan
+        r"none, no flip \((\d+) of (\d+) images are distinguishable from their mirror images\)",
+        plan,
     )
     assert found, plan
     distinguished, sampled = (int(number) for number in found.groups())

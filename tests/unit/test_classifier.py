@@ -19,7 +19,9 @@ def test_predictions_do_not_use_tf32_in_convolutions() -> None:
     allowed: list[bool] = []
     network = build("resnet18", False, 2)
     network.register_forward_hook(lambda *_: allowed.append(torch.backends.cudnn.allow_tf32))
-    spec = ClassifierSpec("resnet18", False, ("a", "b"), Framing(32, 32, 1.0), (0.5,) * 3, (0.5,) * 3)
+    spec = ClassifierSpec(
+        "resnet18", False, ("a", "b"), Framing(32, 32, 1.0), (0.5,) * 3, (0.5,) * 3
+    )
     ImageClassifier(spec, network, CPU).predict(torch.zeros(1, 32, 32, 3, dtype=torch.uint8))
     assert allowed == [False]
     assert torch.backends.cudnn.allow_tf32

@@ -25,7 +25,9 @@ def test_each_half_is_judged_by_the_best_epoch_of_the_other_half(keep: Keep) -> 
     assert not final.hits.any()
 
 
-@pytest.mark.parametrize(("keep", "expected"), [("last", 3.0), ("lowest loss", 0.9), ("highest top-1", 0.99)])
+@pytest.mark.parametrize(
+    ("keep", "expected"), [("last", 3.0), ("lowest loss", 0.9), ("highest top-1", 0.99)]
+)
 def test_the_last_or_the_best_epoch_is_kept(keep: Keep, expected: float) -> None:
     mixed = [0.9, 0.9, 0.9, 0.9]
     all_right = [0.99, 0.99, 0.99, 0.99]

@@ -50,7 +50,10 @@ def test_parameters_have_the_designers_names() -> None:
     ("values", "message"),
     [
         ({"epochs": 0}, 'Parameter "Epochs" value should be greater than 0: --epochs is 0.'),
-        ({"batch_size": -3}, 'Parameter "Batch size" value should be greater than 0: --batch-size is -3.'),
+        (
+            {"batch_size": -3},
+            'Parameter "Batch size" value should be greater than 0: --batch-size is -3.',
+        ),
         (
             {"warmup_epochs": -1},
             'Parameter "Warmup step number" value should be greater than or equal to 0:'

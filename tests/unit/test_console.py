@@ -22,7 +22,14 @@ from train_pytorch_model.machine.console import (
     write_what_the_console_can,
 )
 
-FACTS = ("loss 1.2345", "top-1  45.6%", "ETA 12 min 05 s", "123.4 images/s", "lr 1.00e-03", "data wait 12%")
+FACTS = (
+    "loss 1.2345",
+    "top-1  45.6%",
+    "ETA 12 min 05 s",
+    "123.4 images/s",
+    "lr 1.00e-03",
+    "data wait 12%",
+)
 PLAN = "40 per epoch, 200 in total: 32 images per step = batch size 32 x 1 process"
 EPOCH = (
     "training loss 0.7109",
@@ -81,12 +88,17 @@ def plain(text: str) -> str:
 
 
 def test_the_log_fits_the_console(
-    screen: Callable[..., Screen], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    screen: Callable[..., Screen],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     screen()
     set_up()
     assert isinstance(logger.handlers[0], TerminalHandler)
-    in_notebook = {"JPY_PARENT_PID": "1"}, {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+    in_notebook = (
+        {"JPY_PARENT_PID": "1"},
+        {"MPLBACKEND": "module://matplotlib_inline.backend_inline"},
+    )
     for term, is_terminal, more in (
         ("dumb", True, {}),
         ("xterm", False, {}),
@@ -130,7 +142,9 @@ def test_a_bar_without_facts_shows_the_time_left_and_a_log_gets_lines(
     assert shown.text == "Scoring  50/100  ETA 2 s\n"
 
 
-def test_words_are_wrapped_on_a_narrow_terminal_and_commands_are_not(screen: Callable[..., Screen]) -> None:
+def test_words_are_wrapped_on_a_narrow_terminal_and_commands_are_not(
+    screen: Callable[..., Screen],
+) -> None:
     shown = screen(60)
     set_up()
     paragraph(PLAN, "Steps")
@@ -148,7 +162,8 @@ def test_commands_and_numbers_are_not_broken(columns: int, screen: Callable[...,
     set_up()
     parts = ("1 min 04 s", "32 x 32 px", "12,000 images", "80 %", "`init-model --pretrained`")
     logger.warning(
-        f"It takes {', or '.join(parts)}, as measured here on a machine, on which {parts[1]} is few."
+        f"It takes {', or '.join(parts)}, as measured here on a machine, on which {parts[1]} is"
+        " few."
     )
     lines = plain(shown.text).splitlines()
     assert " ".join(line.strip() for line in lines).count(parts[1]) == 2
@@ -163,9 +178,7 @@ def test_an_error_is_wrapped_for_a_terminal_only(
 ) -> None:
     monkeypatch.setattr("sys.stderr", screen(80, is_terminal=is_terminal))
     command = "`init-model --architecture resnet50 --output untrained`"
-    error = (
-        f"InvalidModelDirectoryError: There is no such directory.\nTo make an untrained model: run {command}."
-    )
+    error = f"InvalidModelDirectoryError: There is no such directory.\nTo make an untrained model: run {command}."
     told = fit_to_stderr(error)
     assert command in told
     assert (max(map(len, told.split("\n"))) <= 80) is is_terminal
@@ -232,7 +245,9 @@ def test_a_warning_keeps_its_line_breaks(screen: Callable[..., Screen]) -> None:
     shown = screen(50)
     set_up()
     logger.warning(
-        "2 images are left out:\n  Training dataset: 'a.png': " + "a long reason " * 3 + "\n  'b.png'"
+        "2 images are left out:\n  Training dataset: 'a.png': "
+        + "a long reason " * 3
+        + "\n  'b.png'"
     )
     assert plain(shown.text).splitlines() == [
         "Warning: 2 images are left out:",
@@ -242,7 +257,9 @@ def test_a_warning_keeps_its_line_breaks(screen: Callable[..., Screen]) -> None:
     ]
 
 
-def test_no_color_turns_colours_off(screen: Callable[..., Screen], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_color_turns_colours_off(
+    screen: Callable[..., Screen], monkeypatch: pytest.MonkeyPatch
+) -> None:
     shown = screen()
     set_up()
     logger.warning("look")
@@ -271,7 +288,9 @@ def test_characters_that_the_console_cannot_show_are_replaced(
     assert "\\u" not in plain(shown.text).partition("\n")[2]
 
 
-def test_output_is_also_written_to_a_log_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_is_also_written_to_a_log_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "logs" / "rank_0.log"
     for is_main in (True, False):
         set_up(is_main)
@@ -334,4 +353,8 @@ def test_a_notebook_draws_one_bar_again_and_lines_for_the_rest() -> None:
         '<progress value="2" max="3"></progress> Epoch 1/5 2/3  loss &lt;1&gt;',
         "",
     ]
-    assert shown.lines == ["Epoch 1/5 0/3", "Epoch 1/5 2/3  loss <1>", ""]  # where HTML is not drawn
+    assert shown.lines == [
+        "Epoch 1/5 0/3",
+        "Epoch 1/5 2/3  loss <1>",
+        "",
+    ]  # where HTML is not drawn

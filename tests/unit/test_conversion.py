@@ -27,7 +27,8 @@ from train_pytorch_model.words.errors import InvalidDatasetError, UnfinishedOutp
 
 HINT = (
     "Convert takes one folder per category, an archive of them"
-    " (.zip, .tar, .tar.gz, .tgz, .tar.bz2, .gz, .bz2), a CSV table of file names and categories, or AutoML's"
+    " (.zip, .tar, .tar.gz, .tgz, .tar.bz2, .gz, .bz2), a CSV table of file names and categories,"
+    " or AutoML's"
     " .jsonl."
 )
 
@@ -46,7 +47,9 @@ def refused(path: Path, output: Path) -> str:
 
 def archive_of(path: Path, root: Path) -> Path:
     """An archive of a whole directory, inside a folder `data`, in arbitrary order."""
-    names = sorted((name for name in root.rglob("*") if name.is_file()), key=lambda name: name.read_bytes())
+    names = sorted(
+        (name for name in root.rglob("*") if name.is_file()), key=lambda name: name.read_bytes()
+    )
     if path.suffix == ".zip":
         with zipfile.ZipFile(path, "w") as zip_:
             for name in names:
@@ -76,7 +79,12 @@ def test_folders_are_converted_to_the_classic_form(tmp_path: Path) -> None:
         *("_meta.yaml", "_samples.json", "_schema.json", "images.lst"),
         *("image/0_0.png", "image/0_1.png", "image/2_2.JPG", "image/2_3.png"),
     }
-    names = {"0_0.png": "blue/0.png", "0_1.png": "blue/1.png", "2_2.JPG": "red/0.JPG", "2_3.png": "red/1.png"}
+    names = {
+        "0_0.png": "blue/0.png",
+        "0_1.png": "blue/1.png",
+        "2_2.JPG": "red/0.JPG",
+        "2_3.png": "red/1.png",
+    }
     assert found["images.lst"].decode().splitlines() == [
         f'{{"image_info": {{"file_name": "image/{name}", "original": "{original}"}},'
         f' "category": "{original.partition("/")[0]}", "id": {row}}}'
@@ -86,7 +94,9 @@ def test_folders_are_converted_to_the_classic_form(tmp_path: Path) -> None:
     assert open_image_directory(tmp_path / "out", "Dataset").categories == ("blue", "empty", "red")
 
 
-@pytest.mark.parametrize("kind", ["a.zip", "a.tar", "a.tar.gz", "a.tgz", "a.tar.bz2", "a.gz", "a.bz2"])
+@pytest.mark.parametrize(
+    "kind", ["a.zip", "a.tar", "a.tar.gz", "a.tgz", "a.tar.bz2", "a.gz", "a.bz2"]
+)
 def test_an_archive_gives_the_same_directory_as_its_folders(tmp_path: Path, kind: str) -> None:
     root = paint_folders(tmp_path / "in", 5)
     (root / "red/2.png").write_bytes(b"no image")
@@ -103,7 +113,9 @@ def test_an_archive_gives_the_same_directory_as_its_folders(tmp_path: Path, kind
 def test_a_list_gives_the_same_directory_as_the_folders(tmp_path: Path, through: str) -> None:
     root = paint_folders(tmp_path / "in", 2)
     lines = [
-        json.dumps({"image_url": f"azureml://x/y/{path.relative_to(tmp_path)}", "label": path.parent.name})
+        json.dumps(
+            {"image_url": f"azureml://x/y/{path.relative_to(tmp_path)}", "label": path.parent.name}
+        )
         for path in sorted(root.rglob("*.png"), reverse=True)
     ]
     (tmp_path / "train.jsonl").write_text("\n".join(lines))
@@ -118,7 +130,9 @@ def test_a_list_gives_the_same_directory_as_the_folders(tmp_path: Path, through:
 
 @pytest.mark.parametrize("kind", [".zip", ".tgz"])
 @pytest.mark.parametrize("where", ["in the archive", "given"])
-def test_a_table_gives_the_categories_of_images_in_an_archive(tmp_path: Path, kind: str, where: str) -> None:
+def test_a_table_gives_the_categories_of_images_in_an_archive(
+    tmp_path: Path, kind: str, where: str
+) -> None:
     (photographs := tmp_path / "in/all/photographs").mkdir(parents=True)
     data = {label: encode(paint(label, 0), "PNG") for label in ("blue", "red")}
     for number, label in enumerate(("red", "blue", "red")):
@@ -163,9 +177,13 @@ def test_a_category_name_may_have_255_bytes(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="other file systems accept valid text only")
 def test_a_name_that_is_not_utf8_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
-    Path(os.fsdecode(os.fsencode(tmp_path / "in") + b"/caf\xe9.png")).write_bytes(encode(paint("red", 1)))
+    Path(os.fsdecode(os.fsencode(tmp_path / "in") + b"/caf\xe9.png")).write_bytes(
+        encode(paint("red", 1))
+    )
     run(tmp_path / "in", tmp_path / "out")
-    assert list(open_image_directory(tmp_path / "out", "Dataset").file_names) == ["image/unnamed_0.png"]
+    assert list(open_image_directory(tmp_path / "out", "Dataset").file_names) == [
+        "image/unnamed_0.png"
+    ]
 
 
 # ── Unreadable images ────────────────────────────────────────────────────────────────────────────
@@ -186,7 +204,10 @@ def test_unreadable_images_are_left_out_and_listed_however_many(
     assert len(list((tmp_path / "out/image").iterdir())) == 21
     with (tmp_path / "out/bad_images.csv").open() as file:
         bad = list(csv.DictReader(file))
-    assert [row["file_name"] for row in bad] == [*(f"blue/{index}.png" for index in range(11)), "green/3.png"]
+    assert [row["file_name"] for row in bad] == [
+        *(f"blue/{index}.png" for index in range(11)),
+        "green/3.png",
+    ]
     assert {row["port"] for row in bad} == {"Input dataset"}
     assert [row["category"] for row in bad] == ["blue"] * 11 + ["green"]
     assert bad[0]["reason"].startswith("not an image of a known format")
@@ -204,7 +225,10 @@ def test_a_file_that_cannot_be_read_or_unpacked_is_an_unreadable_image(tmp_path:
         (root / "red/0.png").unlink()
         convert(source, tmp_path / "out")
     reasons = (tmp_path / "out/bad_images.csv").read_text()
-    assert "Input dataset,red/0.png,red,the file cannot be read: No such file or directory,\n" in reasons
+    assert (
+        "Input dataset,red/0.png,red,the file cannot be read: No such file or directory,\n"
+        in reasons
+    )
 
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as zip_:
         zip_.writestr("a.png", encode(paint("red", 1)))
@@ -241,9 +265,14 @@ def test_the_log_shows_progress(
 
 
 def test_an_archive_of_several_data_sets_is_refused_by_name(tmp_path: Path) -> None:
-    members = {f"pets/{part}/{pet}/1.png": b"" for part in ("train", "val") for pet in ("cat", "dog")}
+    members = {
+        f"pets/{part}/{pet}/1.png": b"" for part in ("train", "val") for pet in ("cat", "dog")
+    }
     message = refused(pack(tmp_path / "pets.zip", members), tmp_path / "out")
-    assert "its folder 'train' is a data set of its own, not a category. Unpack it and name one" in message
+    assert (
+        "its folder 'train' is a data set of its own, not a category. Unpack it and name one"
+        in message
+    )
 
 
 def test_inputs_that_cannot_be_converted_are_refused(tmp_path: Path) -> None:
@@ -293,7 +322,9 @@ def test_a_full_disk_is_neither_damage_nor_an_unreadable_image(tmp_path: Path, k
     path = folders if kind == "folders" else archive_of(tmp_path / kind, folders)
     with (
         files_of_at_most(50),
-        pytest.raises(UnfinishedOutputError, match=r"^--output .*nothing is left of it: .*File too large"),
+        pytest.raises(
+            UnfinishedOutputError, match=r"^--output .*nothing is left of it: .*File too large"
+        ),
     ):
         run(path, tmp_path / "out")
     assert {path.name for path in tmp_path.iterdir()} == {"in", path.name}

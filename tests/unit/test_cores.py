@@ -8,13 +8,21 @@ from pathlib import Path
 import pytest
 
 from train_pytorch_model.machine import system as cores
-from train_pytorch_model.machine.system import SWITCH_S, _cgroup_quota, short_switch_interval, usable_cores
+from train_pytorch_model.machine.system import (
+    SWITCH_S,
+    _cgroup_quota,
+    short_switch_interval,
+    usable_cores,
+)
 
 
 def cgroup(root: Path, **files: str) -> Path:
     for name, text in files.items():
         path = (
-            root / {"v2": "cpu.max", "quota": "cpu/cpu.cfs_quota_us", "period": "cpu/cpu.cfs_period_us"}[name]
+            root
+            / {"v2": "cpu.max", "quota": "cpu/cpu.cfs_quota_us", "period": "cpu/cpu.cfs_period_us"}[
+                name
+            ]
         )
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -31,12 +39,16 @@ def cgroup(root: Path, **files: str) -> Path:
         pytest.param({"quota": "5000\n", "period": "0\n"}, math.inf, id="v1 without a period"),
         pytest.param({"quota": "5000\n"}, math.inf, id="half of v1"),
         pytest.param(
-            {"v2": "nonsense", "quota": "300000", "period": "100000"}, 3.0, id="v1 after a broken v2"
+            {"v2": "nonsense", "quota": "300000", "period": "100000"},
+            3.0,
+            id="v1 after a broken v2",
         ),
         pytest.param({}, math.inf, id="no cgroup"),
     ],
 )
-def test_the_quota_of_a_container_is_read(tmp_path: Path, files: dict[str, str], expected: float) -> None:
+def test_the_quota_of_a_container_is_read(
+    tmp_path: Path, files: dict[str, str], expected: float
+) -> None:
     assert _cgroup_quota(cgroup(tmp_path, **files)) == expected
 
 

@@ -59,7 +59,9 @@ def synchronizations_in_a_step(network: nn.Module, side: int) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("architecture", [*ONE_OF_EACH, "swin_v2_t", "efficientnet_v2_s", "regnet_y_400mf"])
+@pytest.mark.parametrize(
+    "architecture", [*ONE_OF_EACH, "swin_v2_t", "efficientnet_v2_s", "regnet_y_400mf"]
+)
 def test_a_step_does_not_synchronize(architecture: str) -> None:
     network = build(architecture, False, 3)
     assert can_be_captured(network)

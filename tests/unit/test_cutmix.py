@@ -14,7 +14,9 @@ CATEGORIES = 7
 
 def batch_of(count: int, height: int = 12, width: int = 20) -> Batch:
     """A batch in which image i has pixels i and category i."""
-    images = torch.arange(count, dtype=torch.uint8)[:, None, None, None].expand(count, 3, height, width)
+    images = torch.arange(count, dtype=torch.uint8)[:, None, None, None].expand(
+        count, 3, height, width
+    )
     images = images.contiguous(memory_format=torch.channels_last)
     return Batch(images, torch.arange(count), np.arange(count), count, {})
 
@@ -27,7 +29,9 @@ def test_a_box_shows_the_previous_image_and_its_area_weights_the_targets() -> No
         assert mixed.images.is_contiguous(memory_format=torch.channels_last)
         before = batch.images.roll(1, 0)
         is_other = mixed.images == before
-        assert torch.equal(is_other, is_other[:1, :1].expand_as(is_other))  # one box, the same in all images
+        assert torch.equal(
+            is_other, is_other[:1, :1].expand_as(is_other)
+        )  # one box, the same in all images
         assert torch.equal(torch.where(is_other, before, batch.images), mixed.images)
         rows, columns = is_other[0, 0].any(dim=1), is_other[0, 0].any(dim=0)
         assert torch.equal(is_other[0, 0], rows[:, None] & columns[None])

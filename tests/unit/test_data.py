@@ -35,7 +35,9 @@ def numbered(index: int, _: Decode = decode_pixels) -> Pixels:
     return np.full((2, 3, 3), index, dtype=np.uint8)
 
 
-def load(plan: list[PlannedBatch], read: Read, num_images: int = 200, threads: int = 3) -> list[Batch]:
+def load(
+    plan: list[PlannedBatch], read: Read, num_images: int = 200, threads: int = 3
+) -> list[Batch]:
     class_indices = np.arange(num_images, dtype=np.int32) % 7
     with Loader(threads) as loader:
         return list(loader.batches(Pass("", plan, read, class_indices, FRAMING)))
@@ -51,7 +53,9 @@ def test_batches_follow_the_plan_for_any_number_of_threads(threads: int) -> None
     order = np.random.default_rng(0).permutation(50)
     plan = [PlannedBatch(order[start : start + 8], 16) for start in range(0, 50, 8)]
     batches = load(plan, numbered, threads=threads)
-    assert [batch.indices.tolist() for batch in batches] == [planned.indices.tolist() for planned in plan]
+    assert [batch.indices.tolist() for batch in batches] == [
+        planned.indices.tolist() for planned in plan
+    ]
     for batch in batches:
         assert batch.images.shape == (len(batch.indices), 3, 2, 3)
         assert batch.images.dtype == torch.uint8
@@ -189,7 +193,9 @@ def painted(tmp_path_factory: pytest.TempPathFactory) -> ImageDirectory:
     return open_image_directory(root, "Training dataset")
 
 
-def test_the_augmentation_of_an_image_depends_on_seed_epoch_and_image_only(painted: ImageDirectory) -> None:
+def test_the_augmentation_of_an_image_depends_on_seed_epoch_and_image_only(
+    painted: ImageDirectory,
+) -> None:
     framing = Framing(16, 16, 0.875)
     prepared = for_training(decided_recipe(augmentation="random-resized-crop"), framing, framing)
 
@@ -211,7 +217,9 @@ def test_validation_and_scoring_see_the_framed_image(painted: ImageDirectory) ->
     assert read_for_inference(painted, Framing(8, 8, 0.5))(0, decode_pixels).shape == (8, 8, 3)
 
 
-def test_a_file_that_is_gone_is_an_unreadable_image(painted: ImageDirectory, tmp_path: Path) -> None:
+def test_a_file_that_is_gone_is_an_unreadable_image(
+    painted: ImageDirectory, tmp_path: Path
+) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     for name in ("a/1.png", "b/2.png"):

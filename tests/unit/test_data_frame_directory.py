@@ -30,7 +30,9 @@ def write(
     return root
 
 
-def test_the_table_has_the_columns_of_the_rows_then_probabilities_then_labels(tmp_path: Path) -> None:
+def test_the_table_has_the_columns_of_the_rows_then_probabilities_then_labels(
+    tmp_path: Path,
+) -> None:
     table = pq.read_table(write(tmp_path) / "_data.parquet")
     assert [(field.name, str(field.type)) for field in table.schema] == [
         ("category", "string"),
@@ -133,7 +135,11 @@ def test_many_batches_share_a_row_group(tmp_path: Path, monkeypatch: pytest.Monk
     whole = pq.read_table(write_whole(tmp_path / "whole", rows) / "_data.parquet")
     monkeypatch.setattr(data_frame_directory, "ROW_GROUP_BYTES", 100)  # a row takes about 40
     file = pq.ParquetFile(write_whole(tmp_path / "parts", rows) / "_data.parquet")
-    assert [file.metadata.row_group(place).num_rows for place in range(file.num_row_groups)] == [3, 3, 1]
+    assert [file.metadata.row_group(place).num_rows for place in range(file.num_row_groups)] == [
+        3,
+        3,
+        1,
+    ]
     assert file.read().equals(whole)
     assert pq.ParquetFile(tmp_path / "whole/_data.parquet").num_row_groups == 1
 
@@ -207,7 +213,9 @@ def test_the_csv_has_original_names_and_six_digits(tmp_path: Path) -> None:
         "file_name,original,id,Scored Probabilities_a,Scored Probabilities_b,Scored Labels",
         "x.png,b/daisy.png,1,0.333333,0.666667,b",
     ]
-    assert pq.read_table(tmp_path / "_data.parquet").to_pylist()[0]["Scored Probabilities_a"] == 1 / 3
+    assert (
+        pq.read_table(tmp_path / "_data.parquet").to_pylist()[0]["Scored Probabilities_a"] == 1 / 3
+    )
 
 
 def test_a_top_k_above_the_number_of_categories_lists_all(tmp_path: Path) -> None:
@@ -248,10 +256,13 @@ def test_a_column_keeps_the_type_of_its_first_rows(
 
 
 @pytest.mark.parametrize(
-    ("second", "named"), [(2.5, "2.5"), ("text", "'text'"), (True, "True"), (2**63, "'a number too large'")]
+    ("second", "named"),
+    [(2.5, "2.5"), ("text", "'text'"), (True, "True"), (2**63, "'a number too large'")],
 )
 def test_an_integer_column_with_other_values_later_is_refused(
     tmp_path: Path, second: object, named: str
 ) -> None:
-    with pytest.raises(MalformedFileError, match=f"column 'x' starts as int64 but has {named} later."):
+    with pytest.raises(
+        MalformedFileError, match=f"column 'x' starts as int64 but has {named} later."
+    ):
         write(tmp_path, ("x",), [{"x": 1}, {"x": second}])

@@ -18,11 +18,23 @@ IMAGENET = (IMAGENET_MEAN, IMAGENET_STD)
     ("entries", "common_size", "size", "crop_fraction", "augmentation", "reason"),
     [
         pytest.param(
-            {}, (32, 32), (32, 32), 1.0, "padded-crop", "the size of the images", id="small and common"
+            {},
+            (32, 32),
+            (32, 32),
+            1.0,
+            "padded-crop",
+            "the size of the images",
+            id="small and common",
         ),
         pytest.param({}, (31, 40), (31, 40), 1.0, "none", "the size of the images", id="digits"),
         pytest.param(
-            {}, (320, 32), (320, 32), 1.0, "padded-crop", "the size of the images", id="at the limit"
+            {},
+            (320, 32),
+            (320, 32),
+            1.0,
+            "padded-crop",
+            "the size of the images",
+            id="at the limit",
         ),
         pytest.param(
             {},
@@ -147,7 +159,11 @@ def test_images_are_cropped_only_in_long_training(
     ],
 )
 def test_labels_of_small_images_are_smoothed_in_long_training(
-    tmp_path: Path, common_size: tuple[int, int] | None, recipe: Recipe, epochs: int, smoothing: float
+    tmp_path: Path,
+    common_size: tuple[int, int] | None,
+    recipe: Recipe,
+    epochs: int,
+    smoothing: float,
 ) -> None:
     decided, _ = decide(model_of(tmp_path, recipe), common_size, epochs=epochs)
     assert decided.label_smoothing == smoothing
@@ -199,7 +215,9 @@ def test_images_are_not_mirrored_if_category_names_imply_sides(
 
 
 @pytest.mark.parametrize("asked", [None, 32], ids=["as published", "named"])
-def test_training_again_at_the_same_size_decides_as_the_first_time(tmp_path: Path, asked: int | None) -> None:
+def test_training_again_at_the_same_size_decides_as_the_first_time(
+    tmp_path: Path, asked: int | None
+) -> None:
     first, _ = decide(model_of(tmp_path / "1", Recipe(image_size=asked)), (32, 32), epochs=30)
     size, crop_fraction = first.image_size, first.crop_fraction
     published = Recipe(image_size=size, crop_fraction=crop_fraction, mean=HALF, std=HALF)

@@ -20,9 +20,13 @@ from train_pytorch_model.words.settings import Recipe
         pytest.param({"image_size": 384}, None, (304, 304), id="a multiple of 16"),
         pytest.param({"image_size": (224, 320)}, None, (176, 256), id="the minimum side"),
         pytest.param({"image_size": (192, 320)}, None, (176, 288), id="not below the minimum side"),
-        pytest.param({"image_size": (177, 186)}, None, (176, 186), id="not above the prediction size"),
+        pytest.param(
+            {"image_size": (177, 186)}, None, (176, 186), id="not above the prediction size"
+        ),
         pytest.param({"image_size": (176, 320)}, None, (176, 320), id="the minimum side itself"),
-        pytest.param({"image_size": 32}, (32, 32), (32, 32), id="the recipe's size is the images' own"),
+        pytest.param(
+            {"image_size": 32}, (32, 32), (32, 32), id="the recipe's size is the images' own"
+        ),
         pytest.param({}, (3000, 4000), (176, 176), id="a camera's size"),
         pytest.param({"training_size": 224}, None, (224, 224), id="the recipe's side"),
         pytest.param({"training_size": (16, 24)}, (32, 32), (16, 24), id="the recipe's sides"),
@@ -44,19 +48,25 @@ def test_random_crops_are_smaller_than_prediction_images(
     [
         pytest.param(11, {}, None, (128, 128), id="photographs"),
         pytest.param(1, {}, None, (224, 224), id="no epochs before the last"),
-        pytest.param(12, {"early_size": 200}, None, (200, 200), id="the recipe's, larger than crops"),
+        pytest.param(
+            12, {"early_size": 200}, None, (200, 200), id="the recipe's, larger than crops"
+        ),
         pytest.param(12, {}, None, (176, 176), id="photographs, in random crops"),
         pytest.param(9, {}, (224, 224), (128, 128), id="images of a common size"),
         pytest.param(10, {}, (224, 224), (224, 224), id="padded crops"),
         pytest.param(12, {"augmentation": "none"}, None, (224, 224), id="many epochs"),
-        pytest.param(5, {"augmentation": "random-resized-crop"}, None, (176, 176), id="in random crops"),
+        pytest.param(
+            5, {"augmentation": "random-resized-crop"}, None, (176, 176), id="in random crops"
+        ),
         pytest.param(5, {}, (175, 320), (175, 320), id="small images"),
         pytest.param(5, {}, (176, 320), (96, 176), id="images of one size"),
         pytest.param(5, {"image_size": 384}, None, (224, 224), id="larger images"),
         pytest.param(5, {"training_size": 224}, None, (224, 224), id="the recipe's training size"),
         pytest.param(5, {"early_size": (64, 96)}, None, (64, 96), id="the recipe's sides"),
         pytest.param(5, {"early_size": 224}, None, (224, 224), id="the recipe's, as large"),
-        pytest.param(5, {"training_size": 192, "early_size": 160}, None, (160, 160), id="the recipe's sizes"),
+        pytest.param(
+            5, {"training_size": 192, "early_size": 160}, None, (160, 160), id="the recipe's sizes"
+        ),
     ],
 )
 def test_images_are_smaller_in_the_early_epochs_of_short_training(
@@ -96,9 +106,9 @@ def test_early_images_larger_than_the_later_ones_are_refused(tmp_path: Path) -> 
     ("epochs", "early"), [(1, 0), (2, 1), (3, 2), (5, 4), (7, 6), (8, 6), (10, 8), (30, 24)]
 )
 def test_the_last_fifth_of_the_epochs_is_not_early(epochs: int, early: int) -> None:
-    assert [is_early(epoch, epochs) for epoch in range(1, epochs + 1)] == [True] * early + [False] * (
-        epochs - early
-    )
+    assert [is_early(epoch, epochs) for epoch in range(1, epochs + 1)] == [True] * early + [
+        False
+    ] * (epochs - early)
 
 
 def test_training_images_larger_than_prediction_images_are_refused(tmp_path: Path) -> None:
@@ -152,5 +162,7 @@ def test_a_recipe_that_names_another_than_the_only_size_is_refused(tmp_path: Pat
 def test_all_sizes_other_than_the_only_one_are_refused_at_once(tmp_path: Path) -> None:
     recipe = Recipe(image_size=256, training_size=160, early_size=96)
     root = write_model(tmp_path / "model", recipe, architecture="vit_b_16")
-    with pytest.raises(InvalidModelDirectoryError, match="256 and training_size 160 and early_size 96; the"):
+    with pytest.raises(
+        InvalidModelDirectoryError, match="256 and training_size 160 and early_size 96; the"
+    ):
         decide(open_model_directory(root, "Model"), None)

@@ -75,9 +75,12 @@ def test_cached_pixels_equal_decoded_ones() -> None:
     with open_caches(PLAN, ALONE) as caches:
         for row in range(50):
             assert (
-                kept(caches.training)(row, partial(noise, row, 5 + row, 7)) == noise(row, 5 + row, 7)
+                kept(caches.training)(row, partial(noise, row, 5 + row, 7))
+                == noise(row, 5 + row, 7)
             ).all()
-            assert (kept(caches.validation)(row, partial(noise, 900 + row)) == noise(900 + row)).all()
+            assert (
+                kept(caches.validation)(row, partial(noise, 900 + row)) == noise(900 + row)
+            ).all()
         for row in range(50):
             assert (kept(caches.training)(row, never) == noise(row, 5 + row, 7)).all()
             assert (kept(caches.validation)(row, never) == noise(900 + row)).all()
@@ -99,19 +102,28 @@ def test_training_and_validation_see_the_same_pixels_with_and_without_a_cache(
 
     def pixels_of(caches: Caches) -> list[list[bytes]]:
         reads: list[Read] = [
-            read_for_training(painted, for_training(recipe, framing, FRAMING), 1, epoch, caches.training)
+            read_for_training(
+                painted, for_training(recipe, framing, FRAMING), 1, epoch, caches.training
+            )
             for epoch, framing in ((1, early), (2, FRAMING), (3, FRAMING))
         ]
         reads += [read_for_inference(painted, FRAMING, caches.validation)] * 2
-        return [[read(index, decode_pixels).tobytes() for index in range(len(painted))] for read in reads]
+        return [
+            [read(index, decode_pixels).tobytes() for index in range(len(painted))]
+            for read in reads
+        ]
 
     with open_caches(PLAN, ALONE) as caches:
         assert pixels_of(caches) == pixels_of(NO_CACHES)
 
 
 def test_hashes_are_of_whole_images_whatever_is_cached(painted: ImageDirectory) -> None:
-    """Those of images that are not read yet are zeros, and so are all on processes that share another's."""
-    expected = [perceptual_hash(reduce(decode_pixels(painted.path(index), 16), 16)) for index in range(12)]
+    """Those of images that are not read yet are zeros, and so are all on processes that share
+    another's.
+    """
+    expected = [
+        perceptual_hash(reduce(decode_pixels(painted.path(index), 16), 16)) for index in range(12)
+    ]
     for budget in (0, PLAN.budget):
         with open_caches(replace(PLAN, budget=budget), ALONE) as caches:
             for index in range(3, 12):
@@ -152,10 +164,14 @@ def test_an_unreadable_image_is_unreadable_each_time() -> None:
 
 
 def test_threads_can_decode_concurrently() -> None:
-    with open_caches(replace(PLAN, budget=32 * MIB), ALONE) as caches, ThreadPoolExecutor(8) as pool:
+    with (
+        open_caches(replace(PLAN, budget=32 * MIB), ALONE) as caches,
+        ThreadPoolExecutor(8) as pool,
+    ):
         for _ in range(3):
             found = pool.map(
-                lambda i: kept(caches.training)(i % 100, lambda: noise(i % 100, 100, 100)), range(400)
+                lambda i: kept(caches.training)(i % 100, lambda: noise(i % 100, 100, 100)),
+                range(400),
             )
             assert all((pixels == noise(i % 100, 100, 100)).all() for i, pixels in enumerate(found))
 
@@ -231,7 +247,11 @@ def test_the_plan_says_what_is_cached_or_why_nothing_is(
         ("random-resized-crop", FRAMING, 24 * 32),
         ("none", FRAMING, 16 * 16),
         ("padded-crop", FRAMING, 16 * 16),
-        ("none", Framing(224, 224, 0.875), 39 * 40),  # images of 45 x 60 px are not enlarged for the cache
+        (
+            "none",
+            Framing(224, 224, 0.875),
+            39 * 40,
+        ),  # images of 45 x 60 px are not enlarged for the cache
     ],
 )
 def test_memory_is_planned_for_what_is_cached(
@@ -254,7 +274,10 @@ def test_memory_is_planned_for_what_is_cached(
     read_for_training(painted, prepared, 1, 1, Cache(remember))(0, decode_pixels)
     assert sizes == [kept * 3]
     dataset, wanted = (painted, prepared), 2 * len(painted) * sizes[0]
-    for available, summary in ((4 * wanted, "each image once, "), (4 * wanted - 4, "about 23 of 24 ")):
+    for available, summary in (
+        (4 * wanted, "each image once, "),
+        (4 * wanted - 4, "about 23 of 24 "),
+    ):
         monkeypatch.setattr(cache, "available_memory", lambda: available)  # noqa: B023, used at once
         assert plan_cache(dataset, dataset, 2).summary.startswith(summary)
 

@@ -83,7 +83,9 @@ def resident(mapping: str) -> int:
     ["plain.png", "two\nlines.png", os.fsdecode(b"caf\xe9.png"), "😀.png"],
     ids=["ASCII", "n", "bytes", "emoji"],
 )
-def test_pixels_equal_those_decoded_in_this_process(shared: Decoders, tmp_path: Path, name: str) -> None:
+def test_pixels_equal_those_decoded_in_this_process(
+    shared: Decoders, tmp_path: Path, name: str
+) -> None:
     path = written(tmp_path / name)
     assert (shared.decode(path, 8) == decode_pixels(path, 8)).all()
 
@@ -106,7 +108,8 @@ def test_the_memory_of_a_huge_image_is_released(shared: Decoders, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("content", "reason"), [(None, r"^the file is gone$"), (b"no image", r"^not an image of a known format")]
+    ("content", "reason"),
+    [(None, r"^the file is gone$"), (b"no image", r"^not an image of a known format")],
 )
 def test_reasons_equal_those_of_decoding_in_this_process(
     shared: Decoders, tmp_path: Path, content: bytes | None, reason: str
@@ -158,7 +161,9 @@ def test_the_thread_decodes_if_no_process_can_be_started(
     these.close()
 
 
-def test_the_thread_decodes_if_processes_end_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_thread_decodes_if_processes_end_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(decoders, "serve", sys.exit)
     these, path = Decoders(), written(tmp_path / "a.png")
     assert (these.decode(path, 8) == decode_pixels(path, 8)).all()
@@ -170,9 +175,13 @@ def test_images_are_not_blamed_where_no_process_can_decode(
 ) -> None:
     monkeypatch.setattr(decoders, "serve", faulty_decoder.serve_nobody)
     these = Decoders()
-    paths = [written(tmp_path / f"{number}.png", encode(paint("red", number))) for number in range(6)]
+    paths = [
+        written(tmp_path / f"{number}.png", encode(paint("red", number))) for number in range(6)
+    ]
     found = [these.decode(path, 8) for path in paths]
-    assert all((pixels == decode_pixels(path, 8)).all() for pixels, path in zip(found, paths, strict=True))
+    assert all(
+        (pixels == decode_pixels(path, 8)).all() for pixels, path in zip(found, paths, strict=True)
+    )
     (warning,) = warnings_in(caplog)
     assert "cannot work here (its decoder crashed (status 0))" in warning
     these.close()
@@ -190,7 +199,9 @@ def test_an_image_that_crashed_its_decoder_is_not_decoded_in_this_process(
 
 
 def test_each_thread_has_one_decoder_and_all_are_ended(tmp_path: Path) -> None:
-    paths = [written(tmp_path / f"{number}.png", encode(paint("green", number))) for number in range(12)]
+    paths = [
+        written(tmp_path / f"{number}.png", encode(paint("green", number))) for number in range(12)
+    ]
     these = Decoders()
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(lambda path: these.decode(path, 8), paths))
@@ -206,7 +217,9 @@ def test_the_death_of_the_server_costs_no_image(tmp_path: Path) -> None:
     path, these = written(tmp_path / "a.png"), Decoders()
     these.decode(path, 8)
     os.kill(server_pid(), signal.SIGKILL)
-    assert (these.decode(path, 8) == decode_pixels(path, 8)).all()  # by the process that it has forked before
+    assert (
+        these.decode(path, 8) == decode_pixels(path, 8)
+    ).all()  # by the process that it has forked before
     with ThreadPoolExecutor(4) as pool:  # by processes of another server
         found = list(pool.map(lambda _: these.decode(path, 8), range(8)))
     assert all((pixels == decode_pixels(path, 8)).all() for pixels in found)
@@ -222,7 +235,9 @@ def test_decoders_do_not_outlive_their_program(tmp_path: Path) -> None:
         f"d = Decoders(); d.decode(Path({str(path)!r}), 8); print(d._all[0].pid, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     assert ended.returncode == -signal.SIGKILL
     pid = int(ended.stdout)
     while start_of(pid):  # the test's own time limit ends it

@@ -10,7 +10,12 @@ from PIL import Image
 from tests.painting import encode
 from tests.pictures import HEIGHT, WIDTH, picture
 
-from train_pytorch_model.image_classifier.decoding import Colours, UnreadableImageError, decode, read_size
+from train_pytorch_model.image_classifier.decoding import (
+    Colours,
+    UnreadableImageError,
+    decode,
+    read_size,
+)
 from train_pytorch_model.image_classifier.pixels import read_pixels
 
 
@@ -37,7 +42,9 @@ STORED_AS = {  # orientation → how an upright picture was turned when it was s
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L"])
-@pytest.mark.parametrize(("kind", "tolerance"), [("JPEG", 24), ("PNG", 0), ("TIFF", 0), ("WEBP", 0)], ids=str)
+@pytest.mark.parametrize(
+    ("kind", "tolerance"), [("JPEG", 24), ("PNG", 0), ("TIFF", 0), ("WEBP", 0)], ids=str
+)
 @pytest.mark.parametrize("orientation", STORED_AS)
 def test_every_orientation_becomes_the_upright_picture(
     kind: str, tolerance: int, orientation: int, mode: str
@@ -111,9 +118,12 @@ def test_what_is_transparent_shows_the_background(background: tuple[int, int, in
     rgba = np.zeros((1, 3, 4), dtype=np.uint8)
     rgba[..., 0] = 200
     rgba[0, :, 3] = 255, 128, 0
-    seen = np.asarray(decode(io.BytesIO(encode(Image.fromarray(rgba))), colours=Colours(65_535, background)))
+    seen = np.asarray(
+        decode(io.BytesIO(encode(Image.fromarray(rgba))), colours=Colours(65_535, background))
+    )
     half = [
-        (opaque * 128 + behind * 127) / 255 for opaque, behind in zip((200, 0, 0), background, strict=True)
+        (opaque * 128 + behind * 127) / 255
+        for opaque, behind in zip((200, 0, 0), background, strict=True)
     ]
     assert seen[0, 0].tolist() == [200, 0, 0]
     assert np.abs(seen[0, 1] - np.array(half)).max() <= 1

@@ -24,7 +24,11 @@ def test_this_machine_has_a_device() -> None:
 
 
 def test_sums_of_mps_are_kept_on_the_cpu() -> None:
-    assert [exact_device(torch.device(name)).type for name in ("mps", "xpu", "cpu")] == ["cpu", "xpu", "cpu"]
+    assert [exact_device(torch.device(name)).type for name in ("mps", "xpu", "cpu")] == [
+        "cpu",
+        "xpu",
+        "cpu",
+    ]
 
 
 def test_other_accelerators_compute_in_float32() -> None:

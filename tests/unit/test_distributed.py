@@ -22,15 +22,20 @@ def test_a_port_in_use_is_reported_at_once_by_one_process_of_a_host(
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
         meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": "0", "WORLD_SIZE": "2"}
-        for name, value in (meeting | {"LOCAL_RANK": str(local_rank), "LOCAL_WORLD_SIZE": "2"}).items():
+        for name, value in (
+            meeting | {"LOCAL_RANK": str(local_rank), "LOCAL_WORLD_SIZE": "2"}
+        ).items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr(World, "failures", property(lambda _: pytest.fail("it must not wait for others")))
+        monkeypatch.setattr(
+            World, "failures", property(lambda _: pytest.fail("it must not wait for others"))
+        )
         with pytest.raises((LostRankError, SystemExit)) as raised, join_world():
             pass
     if local_rank == 0:
         message = str(raised.value)
         assert message.startswith(
-            f"The 2 processes of the run could not meet at MASTER_ADDR:MASTER_PORT, 127.0.0.1:{port}: "
+            "The 2 processes of the run could not meet at MASTER_ADDR:MASTER_PORT,"
+            f" 127.0.0.1:{port}: "
         )
         assert "address already in use" in message
     else:
@@ -47,7 +52,10 @@ def test_a_rank_started_by_hand_says_what_it_waits_for_and_ends_with_one_message
     monkeypatch.setattr(world_module, "SILENT_S", 0.0)
     monkeypatch.setattr(world_module, "RETRY_S", 0.01)
     monkeypatch.setattr(world_module, "TIMEOUT", timedelta(seconds=0.2))
-    with pytest.raises(LostRankError, match=f"could not meet .* 127.0.0.1:{port}: .*refused"), join_world():
+    with (
+        pytest.raises(LostRankError, match=f"could not meet .* 127.0.0.1:{port}: .*refused"),
+        join_world(),
+    ):
         pass
     refused = rf"Waiting for rank 0 at 127.0.0.1:{port}: \[Errno {errno.ECONNREFUSED}\] .*\.\n"
     assert re.fullmatch(refused, capfd.readouterr().err)
@@ -72,7 +80,10 @@ def test_a_machine_that_cannot_reach_itself_is_named_before_torch_tries(
     for name, value in (meeting_at | {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(socket, "create_connection", fail)
-    with pytest.raises(LostRankError, match=r"could not meet .*Network is unreachable"), join_world():
+    with (
+        pytest.raises(LostRankError, match=r"could not meet .*Network is unreachable"),
+        join_world(),
+    ):
         pass
     assert capfd.readouterr().err == ""
 

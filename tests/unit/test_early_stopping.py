@@ -20,14 +20,18 @@ def stops_after(patience: int, losses: list[float]) -> int | None:
         pytest.param(3, [1.0, 0.9, 0.9, 0.95, 0.95], 5, id="the docstring's example"),
         pytest.param(1, [1.0, 1.0], 2, id="an equal loss is not lower"),
         pytest.param(1, [3.0, 2.0, 1.0, 0.5], None, id="always lower"),
-        pytest.param(2, [1.0, 2.0, 1.5, 2.0, 1.5, 2.0], None, id="lower than the previous epoch resets it"),
+        pytest.param(
+            2, [1.0, 2.0, 1.5, 2.0, 1.5, 2.0], None, id="lower than the previous epoch resets it"
+        ),
         pytest.param(2, [0.1, 2.0, 3.0], 3, id="two in a row"),
         pytest.param(3, [0.1, 0.2, 0.3, 0.25, 0.3, 0.4, 0.5], 7, id="restarted by a lower loss"),
         pytest.param(1, [5.0], None, id="the first epoch has no predecessor"),
         pytest.param(3, [1.0, 1.1, 1.2, 1.1], None, id="one short of patience"),
     ],
 )
-def test_patience_ends_on_the_exact_epoch(patience: int, losses: list[float], epoch: int | None) -> None:
+def test_patience_ends_on_the_exact_epoch(
+    patience: int, losses: list[float], epoch: int | None
+) -> None:
     assert stops_after(patience, losses) == epoch
 
 
@@ -36,7 +40,9 @@ def test_patience_ends_on_the_exact_epoch(patience: int, losses: list[float], ep
     [
         pytest.param(2, [NAN, NAN], 2, id="NaN from the first epoch"),
         pytest.param(3, [1.0, NAN, NAN, NAN], 4, id="NaN from the second"),
-        pytest.param(2, [1.0, NAN, 0.9, NAN, 0.8], None, id="compared with the last finite loss, lower"),
+        pytest.param(
+            2, [1.0, NAN, 0.9, NAN, 0.8], None, id="compared with the last finite loss, lower"
+        ),
         pytest.param(2, [1.0, NAN, 1.1], 3, id="compared with the last finite loss, higher"),
         pytest.param(2, [NAN, 1.0, NAN], None, id="the first finite loss counts as lower"),
         pytest.param(1, [INF], 1, id="infinity is never lower"),

@@ -35,13 +35,17 @@ TRAINED = StepReport(step=1, lr=0.0, metrics=Metrics(0.0, 0.0, 0.0, 1), images_p
 def training(tmp_path: Path) -> Training:
     """A training of 12 training and 9 validation images, of which the first cannot be decoded."""
     InitModel(
-        output=tmp_path / "untrained", architecture="mobilenet_v3_small", recipe=Recipe(precision="float32")
+        output=tmp_path / "untrained",
+        architecture="mobilenet_v3_small",
+        recipe=Recipe(precision="float32"),
     ).run()
     paint_folders(tmp_path / "training", 4)
     images = paint_folders(tmp_path / "validation", 3)
     truncated = images / "blue" / "0.png"
     truncated.write_bytes(truncated.read_bytes()[:-900])
-    inputs = open_training_inputs(tmp_path / "untrained", tmp_path / "training", images).with_flips(True)
+    inputs = open_training_inputs(tmp_path / "untrained", tmp_path / "training", images).with_flips(
+        True
+    )
     return start_training(TrainConfig(batch_size=4, epochs=3), inputs)
 
 
@@ -80,7 +84,9 @@ def test_early_epochs_train_on_smaller_images(tmp_path: Path) -> None:
             (training.state.progress.epoch, network.training, tuple(given[0].shape[2:]))
         )
     )
-    with open_batches(training.plan, None) as batches:  # which prefetches the first batches of the next epoch
+    with open_batches(
+        training.plan, None
+    ) as batches:  # which prefetches the first batches of the next epoch
         for _ in range(3):
             training.train_and_validate(batches)
     assert {each for each in seen if each[1]} == {
@@ -132,7 +138,9 @@ def test_cutmix_boxes_are_the_same_after_a_resume_within_an_epoch(tmp_path: Path
     def trained(training: Training) -> list[Snapshot]:
         steps: list[Snapshot] = []
         with open_batches(training.plan, None) as batches:
-            training.train(batches, lambda _: steps.append(take_snapshot(training.engine, training.state)))
+            training.train(
+                batches, lambda _: steps.append(take_snapshot(training.engine, training.state))
+            )
         return steps
 
     whole, resumed = trained(begun(0.5)), begun(0.5)
@@ -165,7 +173,10 @@ def test_results_of_the_best_epoch_keep_the_places_of_the_given_images(training:
     assert training.state.best.epoch == 2
     results = training.state.results[2]
     assert results.indices.tolist() == list(range(1, 9))
-    assert results.outcomes.targets.tolist() == training.plan.inputs.validation.class_indices[1:].tolist()
+    assert (
+        results.outcomes.targets.tolist()
+        == training.plan.inputs.validation.class_indices[1:].tolist()
+    )
     assert results.rejected == {}
 
 
@@ -217,7 +228,9 @@ def test_running_out_of_memory_in_validation_is_reported_as_in_training(
 
 
 @pytest.mark.parametrize("name", ["blue/1.png", "red/3.png"])  # also the last image
-def test_an_epoch_resumed_in_its_validation_leaves_out_the_same_images(training: Training, name: str) -> None:
+def test_an_epoch_resumed_in_its_validation_leaves_out_the_same_images(
+    training: Training, name: str
+) -> None:
     torn = training.plan.inputs.training.root / name
     torn.write_bytes(torn.read_bytes()[:-900])
     with uncached(training.plan) as batches:
@@ -270,7 +283,11 @@ def test_an_image_that_is_left_out_is_taken_away_once(training: Training) -> Non
     [
         (False, Recipe(), True),
         (True, Recipe(), False),
-        (False, Recipe(freeze_backbone=True), False),  # the frozen backbone's batch norms are not trained
+        (
+            False,
+            Recipe(freeze_backbone=True),
+            False,
+        ),  # the frozen backbone's batch norms are not trained
     ],
 )
 def test_only_weights_trained_from_scratch_are_rescaled(
@@ -280,7 +297,10 @@ def test_only_weights_trained_from_scratch_are_rescaled(
     torch.save(first, tmp_path / "weights.pt")
     weights = tmp_path / "weights.pt" if is_pretrained else None
     InitModel(
-        output=tmp_path / "model", architecture="mobilenet_v3_small", weights_file=weights, recipe=recipe
+        output=tmp_path / "model",
+        architecture="mobilenet_v3_small",
+        weights_file=weights,
+        recipe=recipe,
     ).run()
     inputs = open_training_inputs(
         tmp_path / "model", training.plan.inputs.training.root, training.plan.inputs.validation.root
@@ -292,12 +312,16 @@ def test_only_weights_trained_from_scratch_are_rescaled(
 
 
 def test_batch_norm_momentum_is_raised_for_short_epochs(training: Training) -> None:
-    norms = [module for module in training.engine.network.modules() if isinstance(module, nn.BatchNorm2d)]
+    norms = [
+        module for module in training.engine.network.modules() if isinstance(module, nn.BatchNorm2d)
+    ]
     assert training.plan.steps_per_epoch == 3
     assert {norm.momentum for norm in norms} == {0.3}
 
 
-def test_an_epoch_without_remaining_steps_reports_its_last_learning_rate(training: Training) -> None:
+def test_an_epoch_without_remaining_steps_reports_its_last_learning_rate(
+    training: Training,
+) -> None:
     progress = training.state.progress
     progress.images_done, progress.steps_done, progress.lr_factor = 12, 3, 0.5
     with uncached(training.plan) as batches:

@@ -71,7 +71,8 @@ def test_running_out_of_memory_is_a_failed_training() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "last_line"), [(0, ""), (1, "  p0"), (10, "  p9"), (11, "  and 1 more"), (25, "  and 15 more")]
+    ("count", "last_line"),
+    [(0, ""), (1, "  p0"), (10, "  p9"), (11, "  and 1 more"), (25, "  and 15 more")],
 )
 def test_ten_problems_are_listed_and_the_others_counted(count: int, last_line: str) -> None:
     text = bulleted([f"p{number}" for number in range(count)])

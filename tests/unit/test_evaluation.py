@@ -27,11 +27,17 @@ from train_pytorch_model.measures.evaluation import (
     join,
     outcomes_of,
 )
-from train_pytorch_model.measures.evaluation_directory import category_rows, confused_rows, worst_first
+from train_pytorch_model.measures.evaluation_directory import (
+    category_rows,
+    confused_rows,
+    worst_first,
+)
 
 
 def draw(seed: int, images: int, classes: int, absent: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Targets (N,) and probabilities (N, C), better than chance; the last `absent` classes have no image."""
+    """Targets (N,) and probabilities (N, C), better than chance; the last `absent` classes have no
+    image.
+    """
     random = np.random.default_rng(seed)
     targets = random.integers(0, classes - absent, images)
     logits = random.normal(size=(images, classes)) * 2
@@ -68,7 +74,9 @@ def test_every_metric_equals_scikit_learns(images: int, classes: int, absent: in
     assert found.loss == pytest.approx(log_loss(targets, probabilities, labels=labels))
     assert found.mean_confidence == pytest.approx(probabilities.max(axis=1).mean())
     if classes > 5:
-        assert found.top5 == pytest.approx(top_k_accuracy_score(targets, probabilities, k=5, labels=labels))
+        assert found.top5 == pytest.approx(
+            top_k_accuracy_score(targets, probabilities, k=5, labels=labels)
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # about classes without an image
         assert found.balanced_accuracy == pytest.approx(balanced_accuracy_score(targets, predicted))
@@ -78,14 +86,18 @@ def test_every_metric_equals_scikit_learns(images: int, classes: int, absent: in
     expected = precision_recall_fscore_support(targets, predicted, labels=labels, zero_division=0)
     per_class = found.per_class
     for mine, theirs in zip(
-        (per_class.precision, per_class.recall, per_class.f1, per_class.support), expected, strict=True
+        (per_class.precision, per_class.recall, per_class.f1, per_class.support),
+        expected,
+        strict=True,
     ):
         np.testing.assert_allclose(mine, theirs)
     for averages, name in ((found.macro, "macro"), (found.weighted, "weighted")):
         precision, recall, f1, _ = precision_recall_fscore_support(
             targets, predicted, average=name, zero_division=0
         )
-        assert (averages.precision, averages.recall, averages.f1) == pytest.approx((precision, recall, f1))
+        assert (averages.precision, averages.recall, averages.f1) == pytest.approx(
+            (precision, recall, f1)
+        )
 
 
 @pytest.mark.parametrize(("images", "classes"), [(1, 2), (50, 3), (400, 12)])
@@ -102,10 +114,14 @@ def test_the_calibration_error_is_that_of_guo_et_al(images: int, classes: int) -
     bins = calibration.bins
     assert sum(each.images for each in bins) == images
     assert sum((each.accuracy or 0) * each.images for each in bins) == pytest.approx(is_hit.sum())
-    assert sum((each.confidence or 0) * each.images for each in bins) == pytest.approx(confidences.sum())
+    assert sum((each.confidence or 0) * each.images for each in bins) == pytest.approx(
+        confidences.sum()
+    )
 
 
-@pytest.mark.parametrize(("hits", "images"), [(0, 1), (1, 1), (3, 4), (0, 100), (50, 100), (9_999, 10_000)])
+@pytest.mark.parametrize(
+    ("hits", "images"), [(0, 1), (1, 1), (3, 4), (0, 100), (50, 100), (9_999, 10_000)]
+)
 def test_the_accuracy_interval_is_wilsons(hits: int, images: int) -> None:
     probabilities = np.array([[1.0, 0.0]] * hits + [[0.0, 1.0]] * (images - hits))
     evaluation = evaluate(outcomes_of(np.zeros(images, np.int64), probabilities), 2)
@@ -117,7 +133,9 @@ def test_a_confidence_bin_includes_its_upper_edge() -> None:
     bins = of_rows([0, 0, 1], [[0.6, 0.4], [1.0, 0.0], [0.5, 0.5]]).calibration.bins
     assert (bins[0].lower, bins[-1].upper) == (0, 1)
     assert [
-        (index, each.images, each.accuracy, each.confidence) for index, each in enumerate(bins) if each.images
+        (index, each.images, each.accuracy, each.confidence)
+        for index, each in enumerate(bins)
+        if each.images
     ] == [(7, 1, 0, 0.5), (8, 1, 1, 0.6), (14, 1, 1, 1)]
     assert (bins[0].accuracy, bins[0].confidence) == (None, None)
 
@@ -144,7 +162,8 @@ def test_ties_go_to_the_first_category() -> None:
 
 
 def test_undefined_metrics_are_marked() -> None:
-    # Category 1 has no image, category 2 is never predicted, category 3 neither occurs nor is predicted.
+    # Category 1 has no image, category 2 is never predicted, category 3 neither occurs nor is
+    # predicted.
     evaluation = of_rows([0, 2], [[0.9, 0.1, 0, 0], [0.1, 0.9, 0, 0]])
     rows = category_rows(evaluation.per_class, "abcd")
     assert [row.precision is not None for row in rows] == [True, True, False, False]
@@ -207,7 +226,13 @@ def test_rows_of_the_coverage_count_the_images_with_at_least_that_confidence() -
 def test_the_curve_of_the_coverage_ends_at_the_accuracy_of_all_images() -> None:
     coverage = coverage_of(np.array([0.9, 0.3, 0.6, 0.8]), np.array([True, False, False, True]))
     assert len(coverage.accuracies) == 100
-    assert [coverage.accuracies[percent - 1] for percent in (1, 25, 50, 75, 100)] == [1, 1, 1, 2 / 3, 0.5]
+    assert [coverage.accuracies[percent - 1] for percent in (1, 25, 50, 75, 100)] == [
+        1,
+        1,
+        1,
+        2 / 3,
+        0.5,
+    ]
     assert coverage.rows[-1].accuracy is None
 
 

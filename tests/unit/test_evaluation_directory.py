@@ -56,7 +56,9 @@ def test_metrics_are_one_json_object(written: Path) -> None:
     per_class, calibration, coverage, confused, absent = (metrics.pop(name) for name in names)
     assert absent == ["חתול"]
     interval = binomtest(4, 6).proportion_ci(method="wilson")
-    assert metrics.pop("accuracy_interval") == pytest.approx([interval.low, interval.high], abs=1e-4)
+    assert metrics.pop("accuracy_interval") == pytest.approx(
+        [interval.low, interval.high], abs=1e-4
+    )
     assert metrics == pytest.approx(
         {
             "images": 6,
@@ -95,7 +97,12 @@ def test_metrics_are_one_json_object(written: Path) -> None:
         **{"lower": pytest.approx(14 / 15), "upper": 1.0, "images": 6},
         **{"confidence": 1.0, "accuracy": pytest.approx(4 / 6)},
     }
-    assert coverage[0] == {"threshold": 0.5, "images": 6, "share": 1.0, "accuracy": pytest.approx(4 / 6)}
+    assert coverage[0] == {
+        "threshold": 0.5,
+        "images": 6,
+        "share": 1.0,
+        "accuracy": pytest.approx(4 / 6),
+    }
     assert confused == [
         {"category": "cat", "predicted": "two\nlines", "images": 1, "share": pytest.approx(1 / 3)},
         {"category": "=1+1", "predicted": 'a "quoted", name', "images": 1, "share": 1.0},
@@ -133,9 +140,18 @@ def test_mistakes_are_listed_in_the_order_given(tmp_path: Path) -> None:
     )  # the file name is not UTF-8
     evaluation = evaluation_of([0, 0], [1, 1], 2)
     write_numbers(tmp_path, evaluation, ("cat", "dog"), iter([MISTAKE, strange]), left_out=0)
-    with (tmp_path / "mistakes.csv").open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+    with (tmp_path / "mistakes.csv").open(
+        newline="", encoding="utf-8", errors="surrogateescape"
+    ) as file:
         assert list(csv.reader(file)) == [
-            ["file_name", "category", "predicted", "confidence", "category_probability", "original"],
+            [
+                "file_name",
+                "category",
+                "predicted",
+                "confidence",
+                "category_probability",
+                "original",
+            ],
             ["cat/1,5.png", "cat", "two\nlines", "0.7", "0.1", ""],
             ["cat/\udcff\r.png", "cat", "dog", "0.6", "0.4", "a cat.png"],
         ]
@@ -143,7 +159,9 @@ def test_mistakes_are_listed_in_the_order_given(tmp_path: Path) -> None:
 
 def test_only_the_largest_confusions_are_in_the_json(tmp_path: Path) -> None:
     count = MAX_PAIRS + 20
-    evaluation = evaluation_of([*range(count), 5], [*((i + 1) % count for i in range(count)), 6], count)
+    evaluation = evaluation_of(
+        [*range(count), 5], [*((i + 1) % count for i in range(count)), 6], count
+    )
     write_numbers(tmp_path, evaluation, [f"c{index}" for index in range(count)], [], left_out=0)
     confused = json.loads((tmp_path / "metrics.json").read_text())["most_confused"]
     assert len(confused) == MAX_PAIRS

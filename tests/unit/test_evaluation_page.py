@@ -44,7 +44,9 @@ def page_of(
     return Page(render(evaluation, spec, dataset_name, [mistakes], {"0,1": [HOSTILE[1]]}, left_out))
 
 
-def sure(targets: Sequence[int], predicted: Sequence[int], categories: Sequence[str], **more: Any) -> Page:
+def sure(
+    targets: Sequence[int], predicted: Sequence[int], categories: Sequence[str], **more: Any
+) -> Page:
     """The page of a model with full confidence in every prediction."""
     return page_of(targets, np.eye(len(categories))[list(predicted)], categories, **more)
 
@@ -70,7 +72,9 @@ def map_data(page: Page) -> dict[str, Any]:
 def picture(page: Page) -> Image.Image:
     """The image of the map."""
     (source,) = [
-        image["src"] for image in page.all("img") if (image["src"] or "").startswith("data:image/png")
+        image["src"]
+        for image in page.all("img")
+        if (image["src"] or "").startswith("data:image/png")
     ]
     return decoded(source or "")
 
@@ -85,7 +89,10 @@ def test_the_main_metrics_are_shown() -> None:
     for text in (
         *("Dataset validation", "4 images", "3 categories", "32 \N{MULTIPLICATION SIGN} 48 px"),
         "Accuracy 75.0% 3 of 4 images, 95% confidence interval 30.1% to 95.4%",
-        *("Balanced accuracy 83.3% mean recall over 3 categories", "Macro F1 0.778 weighted F1: 0.750"),
+        *(
+            "Balanced accuracy 83.3% mean recall over 3 categories",
+            "Macro F1 0.778 weighted F1: 0.750",
+        ),
         "Loss 0.540 mean cross-entropy, in nats",
         "Calibration error 15.0% ECE; mean confidence 70.0%",
     ):
@@ -127,7 +134,8 @@ def test_the_content_security_policy_allows_only_our_script() -> None:
     script = page.html.rpartition("<script>")[2].partition("</script>")[0]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert policy == (
-        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}';"
+        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src"
+        f" 'sha256-{digest}';"
         " base-uri 'none'; form-action 'none'"
     )
     assert "addEventListener" in script
@@ -135,9 +143,13 @@ def test_the_content_security_policy_allows_only_our_script() -> None:
 
 @pytest.mark.parametrize("count", [len(HOSTILE), 40])
 def test_hostile_names_are_shown_as_text(count: int) -> None:
-    names = [*HOSTILE, *(f"{index}{HOSTILE[index % len(HOSTILE)]}" for index in range(count - len(HOSTILE)))]
+    names = [
+        *HOSTILE,
+        *(f"{index}{HOSTILE[index % len(HOSTILE)]}" for index in range(count - len(HOSTILE))),
+    ]
     cards = [
-        Card([""], [Fact("true", name), Fact("predicted", names[0])], [f"dir/{name}.png"]) for name in names
+        Card([""], [Fact("true", name), Fact("predicted", names[0])], [f"dir/{name}.png"])
+        for name in names
     ]
     predicted = [*range(1, count), 0]
     page = sure(range(count), predicted, names, cards=cards, dataset_name=HOSTILE[0])
@@ -146,12 +158,17 @@ def test_hostile_names_are_shown_as_text(count: int) -> None:
     assert [tag for tag, _ in page.elements] == [
         tag for tag, _ in sure(range(count), predicted, plain, cards=same).elements
     ]
-    assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
+    assert not [
+        name for _, attributes in page.elements for name in attributes if name.startswith("on")
+    ]
     # Every name is in an element with its own text direction.
     isolated = page.texts("bdi")
     assert set(names) <= set(isolated)
     assert not [
-        text for tag in ("td", "th", "b", "p", "span") for text in page.texts(tag) if "\u202e" in text
+        text
+        for tag in ("td", "th", "b", "p", "span")
+        for text in page.texts(tag)
+        if "\u202e" in text
     ]
     if count == 40:
         assert map_data(page)["names"] == names
@@ -160,7 +177,9 @@ def test_hostile_names_are_shown_as_text(count: int) -> None:
 def test_absent_categories_and_unreadable_images_are_noted() -> None:
     page = sure([0, 0], [0, 0], ("a", "b", "c"), left_out=1)
     assert "2 categories have no images in this dataset: b , c ." in page.text
-    assert "1 image could not be read and is left out; bad_images.csv gives the reasons." in page.text
+    assert (
+        "1 image could not be read and is left out; bad_images.csv gives the reasons." in page.text
+    )
     page = sure([0, 0], [0, 1], ("a", *(f"b{index}" for index in range(12))), left_out=1200)
     assert "12 categories have no images in this dataset: b0 , b1 ," in page.text
     assert "b9 and 2 more." in page.text
@@ -173,7 +192,8 @@ def test_categories_with_undefined_metrics_come_last() -> None:
     page = sure([1, 1, 2, 2, 2, 2], [1, 2, 2, 2, 2, 2], ("a", "b", "c"))
     table = page.text.partition("Predicted b 0.667")[2]
     assert table.startswith(
-        " 1.000 0.500 2 1 c 0.889 0.800 1.000 4 5 a \N{EN DASH} undefined: no images of this category, and"
+        " 1.000 0.500 2 1 c 0.889 0.800 1.000 4 5 a \N{EN DASH} undefined: no images of this"
+        " category, and"
     )
 
 
@@ -207,15 +227,19 @@ def test_a_perfect_model_makes_a_page() -> None:
 
 def test_few_categories_are_shown_as_a_table() -> None:
     page = sure([0, 0, 0, 1], [0, 0, 1, 1], ("cat", "dog"))
-    assert [cell["class"] for cell in page.all("td") if cell.get("class") in ("hit", "mistake")] == [
-        *("hit", "mistake", "hit")
+    assert [
+        cell["class"] for cell in page.all("td") if cell.get("class") in ("hit", "mistake")
+    ] == [*("hit", "mistake", "hit")]
+    assert [cell["style"] for cell in page.all("td") if cell.get("class") == "mistake"] == [
+        "--share:0.333"
     ]
-    assert [cell["style"] for cell in page.all("td") if cell.get("class") == "mistake"] == ["--share:0.333"]
     assert "cat 2 1 dog · 1" in page.text
     assert page.all("img") == []
 
 
-@pytest.mark.parametrize(("names", "is_turned"), [("0123456789", False), (["a long name", *"123456"], True)])
+@pytest.mark.parametrize(
+    ("names", "is_turned"), [("0123456789", False), (["a long name", *"123456"], True)]
+)
 def test_column_names_are_rotated_if_they_do_not_fit(names: Sequence[str], is_turned: bool) -> None:
     page = sure([0], [0], names)
     (matrix,) = [table for table in page.all("table") if str(table["class"]).startswith("matrix")]
@@ -242,7 +266,8 @@ def test_many_categories_are_shown_as_a_map() -> None:
 
 def test_more_categories_than_pixels_share_the_pixels() -> None:
     count = 2 * MAX_MAP_SIDE + 1
-    # Of the first three categories, two images are right, two taken for neighbours, five for the last.
+    # Of the first three categories, two images are right, two taken for neighbours, five for the
+    # last.
     targets = [*[0] * 8, 2, 3, 4, count - 1]
     predicted = [0, 0, 1, *[count - 1] * 5, 0, 4, 3, count - 1]
     page = sure(targets, predicted, [str(index) for index in range(count)])
@@ -295,7 +320,9 @@ def test_a_map_lists_only_its_largest_cells() -> None:
     targets = np.repeat(np.arange(side), side)
     predicted = np.tile(np.arange(side), side)
     twice = [*targets.tolist(), 0], [*predicted.tolist(), 7]
-    page = page_of(twice[0], np.eye(side, dtype=np.float32)[twice[1]], [str(index) for index in range(side)])
+    page = page_of(
+        twice[0], np.eye(side, dtype=np.float32)[twice[1]], [str(index) for index in range(side)]
+    )
     data = map_data(page)
     assert len(data["cells"]) == MAX_MAP_CELLS
     assert data["cells"][0] == [0, 7, 2]
@@ -307,4 +334,6 @@ def test_calibration_is_drawn_for_bins_with_images_only() -> None:
     bars = [rect["class"] for rect in page.all("rect") if "class" in rect]
     assert bars == ["right", "gap", "share"] * 2
     assert "53.3% to 60.0% 1 60.0% 100.0% 86.7% to 93.3% 2 90.0% 50.0%" in page.text
-    assert "The expected calibration error (ECE), the mean gap over all images, is 40.0%." in page.text
+    assert (
+        "The expected calibration error (ECE), the mean gap over all images, is 40.0%." in page.text
+    )

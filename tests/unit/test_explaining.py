@@ -36,7 +36,9 @@ def test_the_heat_of_a_framed_image_lies_over_the_cue(
     assert gone is None
     assert heat is not None
     assert heat.region == pytest.approx(REGIONS[mode])
-    picture = Image.open(io.BytesIO(base64.b64decode(heat.picture.partition(",")[2]))).convert("RGBA")
+    picture = Image.open(io.BytesIO(base64.b64decode(heat.picture.partition(",")[2]))).convert(
+        "RGBA"
+    )
     x, y, width, height = (
         round(part * side) for part, side in zip(heat.region, (WIDTH, HEIGHT) * 2, strict=True)
     )

@@ -37,7 +37,9 @@ Begin = Callable[..., Training]
 
 @pytest.fixture
 def begin(tmp_path: Path) -> Begin:
-    """Start a training with a frozen backbone on 15 images, and 6 for validation; one of each is damaged."""
+    """Start a training with a frozen backbone on 15 images, and 6 for validation; one of each is
+    damaged.
+    """
     training = paint_folders(tmp_path / "training", 5)
     validation = paint_folders(tmp_path / "validation", 2, first=10)
     for damaged in (training / "blue" / "0.png", validation / "red" / "10.png"):
@@ -50,7 +52,9 @@ def begin(tmp_path: Path) -> Begin:
     ) -> Training:
         untrained = tmp_path / f"untrained {len(list(tmp_path.iterdir()))}"
         entries = {"image_size": 32, "freeze_backbone": True, **recipe.as_mapping()}
-        InitModel(output=untrained, architecture="resnet18", recipe=Recipe.from_mapping(entries)).run()
+        InitModel(
+            output=untrained, architecture="resnet18", recipe=Recipe.from_mapping(entries)
+        ).run()
         inputs = open_training_inputs(untrained, training, validation, epochs).with_flips(flips)
         return start_training(TrainConfig(batch_size=4, epochs=epochs), inputs)
 
@@ -74,7 +78,9 @@ def run(training: Training, batches: Batches) -> None:
 
 
 def weights(training: Training) -> Tensor:
-    return torch.cat([value.flatten().double() for value in training.engine.network.state_dict().values()])
+    return torch.cat(
+        [value.flatten().double() for value in training.engine.network.state_dict().values()]
+    )
 
 
 @pytest.mark.parametrize("flips", [False, True])
@@ -96,7 +102,9 @@ def test_each_view_is_computed_once_and_the_training_is_the_same(
     # Not to the bit: libraries may compute a last, smaller batch by another algorithm.
     assert torch.allclose(weights(once), weights(each_time), rtol=0, atol=1e-5)
     assert not torch.allclose(weights(once), initial, rtol=0, atol=1e-3)
-    for own, other in zip(once.state.progress.history, each_time.state.progress.history, strict=True):
+    for own, other in zip(
+        once.state.progress.history, each_time.state.progress.history, strict=True
+    ):
         assert own["Train loss"] == pytest.approx(other["Train loss"], rel=1e-4)
         assert own["Valid loss"] == pytest.approx(other["Valid loss"], rel=1e-4)
         assert own["Train error"] == other["Train error"]
@@ -105,7 +113,9 @@ def test_each_view_is_computed_once_and_the_training_is_the_same(
     assert torch.equal(once.state.margins.values[:, 1:], each_time.state.margins.values[:, 1:])
 
 
-def test_a_run_resumed_within_an_epoch_computes_what_it_needs_and_ends_the_same(begin: Begin) -> None:
+def test_a_run_resumed_within_an_epoch_computes_what_it_needs_and_ends_the_same(
+    begin: Begin,
+) -> None:
     whole, resumed = begin(), begin()
     steps = []
     with open_batches(whole.plan, None, features=whole.engine.features) as batches:
@@ -130,11 +140,15 @@ def test_a_batch_may_lack_an_image_that_was_rejected_for_an_earlier_one(tmp_path
     current = Pass("", plan, read, images.class_indices, framing)
     views = Views(2, 3, 4)
     memory = memoryview(bytearray(len(images) * views.num_bytes))
-    kept = KeptFeatures(memory, views, torch.float32, lambda given: given.float().mean(dim=(2, 3)), 4)
+    kept = KeptFeatures(
+        memory, views, torch.float32, lambda given: given.float().mean(dim=(2, 3)), 4
+    )
     (at_once,) = kept.to_compute(current).plan
     assert at_once.indices.tolist() == [0, 1, 2, 3]
     pixels, indices = torch.arange(3, dtype=torch.uint8), np.arange(3)
-    computed = Batch(pixels.view(3, 1, 1, 1).expand(3, 3, 2, 2), pixels.long(), indices, 4, {3: "torn"})
+    computed = Batch(
+        pixels.view(3, 1, 1, 1).expand(3, 3, 2, 2), pixels.long(), indices, 4, {3: "torn"}
+    )
     first, second, nothing = kept.batches(current, iter([computed]))
     assert first.images.tolist() == [[0.0] * 3, [1.0] * 3]
     assert (second.images.tolist(), second.indices.tolist(), second.rejected) == (
@@ -156,7 +170,11 @@ def test_a_batch_may_lack_an_image_that_was_rejected_for_an_earlier_one(tmp_path
             "of the frozen backbone, once for each view, as it is and mirrored, then kept (0.",
         ),
         (Recipe(), 1, "of the frozen backbone, once: there is one epoch"),
-        (Recipe(cutmix=0.5), EPOCHS, "of the frozen backbone, in every epoch: CutMix combines images"),
+        (
+            Recipe(cutmix=0.5),
+            EPOCHS,
+            "of the frozen backbone, in every epoch: CutMix combines images",
+        ),
         (
             Recipe(augmentation="padded-crop"),
             EPOCHS,
@@ -208,7 +226,9 @@ def test_the_last_layer_of_every_family_is_the_last_step(family: Family) -> None
 
 
 def test_a_layer_that_is_not_the_last_step_has_no_features() -> None:
-    layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
+    layers = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)
+    )
     assert width_of_features(layers, "3", 8, 8) == 4
     assert width_of_features(nn.Sequential(layers, nn.Softmax(dim=1)), "0.3", 8, 8) is None
     assert width_of_features(nn.Sequential(nn.Linear(8, 4)), "0", 8, 8) is None  # of pixels

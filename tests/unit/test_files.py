@@ -30,14 +30,26 @@ def written(tmp_path: Path, text: str | bytes, name: str = "file.yaml") -> Path:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        pytest.param("a: [1", "file.yaml is not valid YAML: while parsing a flow sequence", id="cut off"),
-        pytest.param("a: &x [1]\nb: *x", "is not valid YAML: aliases are not supported", id="an alias"),
-        pytest.param("a: &x [*x]", "is not valid YAML: aliases are not supported", id="an alias of itself"),
+        pytest.param(
+            "a: [1", "file.yaml is not valid YAML: while parsing a flow sequence", id="cut off"
+        ),
+        pytest.param(
+            "a: &x [1]\nb: *x", "is not valid YAML: aliases are not supported", id="an alias"
+        ),
+        pytest.param(
+            "a: &x [*x]", "is not valid YAML: aliases are not supported", id="an alias of itself"
+        ),
         pytest.param("- " * 20_000, "is not valid YAML: maximum recursion depth", id="deep lists"),
         pytest.param("a: 2026-99-99", "is not valid YAML: month must be in", id="an invalid date"),
-        pytest.param("a: " + "9" * 5000, "is not valid YAML: Exceeds the limit", id="an overlong number"),
-        pytest.param("a: !!timestamp x", "is not valid YAML: 'NoneType' object has", id="a tag that fails"),
-        pytest.param("a: !!int ''", "is not valid YAML: string index out of range", id="an empty number"),
+        pytest.param(
+            "a: " + "9" * 5000, "is not valid YAML: Exceeds the limit", id="an overlong number"
+        ),
+        pytest.param(
+            "a: !!timestamp x", "is not valid YAML: 'NoneType' object has", id="a tag that fails"
+        ),
+        pytest.param(
+            "a: !!int ''", "is not valid YAML: string index out of range", id="an empty number"
+        ),
         pytest.param("a: !!bool x", "is not valid YAML: 'x'", id="neither true nor false"),
         pytest.param("? [a]\n: b", "is not valid YAML: .*unhashable key", id="a list as a key"),
         pytest.param("a: \0", "is not valid YAML: unacceptable character", id="a NUL"),
@@ -47,10 +59,18 @@ def written(tmp_path: Path, text: str | bytes, name: str = "file.yaml") -> Path:
             "is not valid YAML: could not determine a constructor for the tag",
             id="a Python object",
         ),
-        pytest.param("", "file.yaml should hold a mapping of keys to values but holds nothing", id="empty"),
-        pytest.param("- a", "should hold a mapping of keys to values but holds a list", id="a list"),
-        pytest.param("a", "should hold a mapping of keys to values but holds a string", id="a text"),
-        pytest.param("3", "should hold a mapping of keys to values but holds a single value", id="a number"),
+        pytest.param(
+            "", "file.yaml should hold a mapping of keys to values but holds nothing", id="empty"
+        ),
+        pytest.param(
+            "- a", "should hold a mapping of keys to values but holds a list", id="a list"
+        ),
+        pytest.param(
+            "a", "should hold a mapping of keys to values but holds a string", id="a text"
+        ),
+        pytest.param(
+            "3", "should hold a mapping of keys to values but holds a single value", id="a number"
+        ),
     ],
 )
 def test_yaml_that_is_not_a_mapping_of_plain_values_is_refused(
@@ -63,7 +83,9 @@ def test_yaml_that_is_not_a_mapping_of_plain_values_is_refused(
 def test_an_alias_bomb_is_refused_before_it_expands(tmp_path: Path) -> None:
     levels = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]
     bomb = "a0: &a0 [lol]\n" + "\n".join(levels)
-    with pytest.raises(MalformedFileError, match=r"file.yaml is not valid YAML: aliases are not supported"):
+    with pytest.raises(
+        MalformedFileError, match=r"file.yaml is not valid YAML: aliases are not supported"
+    ):
         read_yaml(written(tmp_path, bomb))
 
 
@@ -90,7 +112,14 @@ def test_overlong_yaml_is_refused(tmp_path: Path) -> None:
 
 def test_yaml_is_written_in_ascii_block_style_in_the_order_given(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
-    value = {"type": "X", "extension": {}, "name": "Grün", "flag": False, "mean": [0.5, 1.0], "at": "1:2"}
+    value = {
+        "type": "X",
+        "extension": {},
+        "name": "Grün",
+        "flag": False,
+        "mean": [0.5, 1.0],
+        "at": "1:2",
+    }
     write_yaml(path, value)
     assert path.read_bytes() == (
         b"type: X\nextension: {}\nname: \"Gr\\xFCn\"\nflag: false\nmean:\n- 0.5\n- 1.0\nat: '1:2'\n"
@@ -104,7 +133,9 @@ def test_yaml_is_written_in_ascii_block_style_in_the_order_given(tmp_path: Path)
 def test_json_is_written_in_ascii_indented_by_two(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     write_json(path, {"name": "Grün 🙂", "values": [1]})
-    assert path.read_bytes() == (b'{\n  "name": "Gr\\u00fcn \\ud83d\\ude42",\n  "values": [\n    1\n  ]\n}')
+    assert path.read_bytes() == (
+        b'{\n  "name": "Gr\\u00fcn \\ud83d\\ude42",\n  "values": [\n    1\n  ]\n}'
+    )
     assert read_json(path, dict) == {"name": "Grün 🙂", "values": [1]}
 
 
@@ -117,7 +148,9 @@ def test_json_is_written_in_ascii_indented_by_two(tmp_path: Path) -> None:
         (b"[" * 100_000, "file.json is not as expected: "),
     ],
 )
-def test_invalid_json_and_other_types_are_refused(tmp_path: Path, data: bytes, message: str) -> None:
+def test_invalid_json_and_other_types_are_refused(
+    tmp_path: Path, data: bytes, message: str
+) -> None:
     with pytest.raises(MalformedFileError, match=message):
         read_json(written(tmp_path, data, "file.json"), dict)
 
@@ -154,7 +187,9 @@ def test_paths_that_stay_inside_are_accepted(name: str) -> None:
     assert is_inner_path(name)
 
 
-@pytest.mark.parametrize("name", ["", ".", "/a", "//a", "..", "../a", "a/../b", "a/..", "a\0b", "\ud800"])
+@pytest.mark.parametrize(
+    "name", ["", ".", "/a", "//a", "..", "../a", "a/../b", "a/..", "a\0b", "\ud800"]
+)
 def test_paths_that_lead_outside_are_rejected(name: str) -> None:
     assert not is_inner_path(name)
 
@@ -195,7 +230,9 @@ def test_a_name_too_long_for_the_system_is_missing(tmp_path: Path) -> None:
 def test_a_file_of_others_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path, b"")
     monkeypatch.setattr(os, "access", lambda _, mode: mode != os.R_OK)  # root may read all files
-    with pytest.raises(MalformedFileError, match=rf"^{path.name} cannot be read: Permission denied\.$"):
+    with pytest.raises(
+        MalformedFileError, match=rf"^{path.name} cannot be read: Permission denied\.$"
+    ):
         file_inside(tmp_path, path.name)
     with pytest.raises(MalformedFileError, match=r"^it cannot be read: Permission denied\.$"):
         extract(path, tmp_path)

@@ -1,4 +1,6 @@
-"""How fine-tuning starts: batch norm statistics, and the learning rates of a new head and of filters."""
+"""How fine-tuning starts: batch norm statistics, and the learning rates of a new head and of
+filters.
+"""
 
 import copy
 import math
@@ -65,7 +67,9 @@ def model_of(network: nn.Module) -> nn.Sequential:
     return nn.Sequential(Normalize(HALF, HALF), network)
 
 
-def factor_of(inputs: TrainingInputs, network: Mean, learning_rate: float = 0.001, epochs: int = 5) -> float:
+def factor_of(
+    inputs: TrainingInputs, network: Mean, learning_rate: float = 0.001, epochs: int = 5
+) -> float:
     config = TrainConfig(learning_rate=learning_rate, epochs=epochs)
     factors = prepare_fine_tuning(model_of(network), inputs, config, ALONE)
     (factor,) = {factors[parameter] for parameter in network.fc.parameters()}
@@ -78,7 +82,9 @@ def factor_of(inputs: TrainingInputs, network: Mean, learning_rate: float = 0.00
         pytest.param(False, (), False, id="from scratch"),
         pytest.param(True, (), True, id="pretrained"),
         pytest.param(False, CATEGORIES, False, id="trained on these categories"),
-        pytest.param(False, CATEGORIES[::-1], False, id="trained on these categories in another order"),
+        pytest.param(
+            False, CATEGORIES[::-1], False, id="trained on these categories in another order"
+        ),
         pytest.param(False, CATEGORIES[:2], True, id="trained on fewer categories"),
         pytest.param(False, ("x", "y", "z"), True, id="trained on other categories"),
     ],
@@ -98,7 +104,9 @@ def test_with_adamw_the_heads_learning_rate_does_not_depend_on_its_inputs(tmp_pa
     inputs = inputs_of(tmp_path)
     for scale in (1.0, 10.0):
         network = Mean(scale)
-        factors = prepare_fine_tuning(model_of(network), inputs, TrainConfig(epochs=20), ALONE, "adamw")
+        factors = prepare_fine_tuning(
+            model_of(network), inputs, TrainConfig(epochs=20), ALONE, "adamw"
+        )
         assert {factors[parameter] for parameter in network.fc.parameters()} == {5.0}
         assert {factors[parameter] for parameter in network.body.parameters()} == {0.5}
 
@@ -106,9 +114,13 @@ def test_with_adamw_the_heads_learning_rate_does_not_depend_on_its_inputs(tmp_pa
 def test_the_plan_names_adamw_and_what_it_does_to_the_learning_rate(tmp_path: Path) -> None:
     model = write_model(tmp_path / "model", Recipe(optimizer="adamw", mean=HALF, std=HALF))
     images = paint_folders(tmp_path / "images", 4)
-    plan = make_plan(TrainConfig(), open_training_inputs(model, images, images).with_flips(True), ALONE)
+    plan = make_plan(
+        TrainConfig(), open_training_inputs(model, images, images).with_flips(True), ALONE
+    )
     assert describe(plan)["Optimizer"] == "AdamW (the recipe says so)"
-    assert describe(plan)["Peak LR"].startswith("0.0003 = learning rate 0.001 x 1 process x 0.3 for AdamW,")
+    assert describe(plan)["Peak LR"].startswith(
+        "0.0003 = learning rate 0.001 x 1 process x 0.3 for AdamW,"
+    )
     assert plan.learning_rate(epoch=1, step=0, rollback_factor=1.0) == pytest.approx(0.0003)
     assert params_of(plan)["optimizer"] == "adamw"
 
@@ -141,7 +153,9 @@ def test_batch_norm_statistics_move_towards_the_images_and_are_frozen(tmp_path: 
     images = Normalize(HALF, HALF)(sample_images(inputs, 12, ALONE))
     seen = given.get_submodule("features.0.0")(images)
     for name, of_images in ("mean", seen.mean(dim=(0, 2, 3))), ("var", seen.var(dim=(0, 2, 3))):
-        before, blended = (net.get_buffer(f"features.0.1.running_{name}") for net in (given, network))
+        before, blended = (
+            net.get_buffer(f"features.0.1.running_{name}") for net in (given, network)
+        )
         torch.testing.assert_close(
             blended, torch.lerp(before, of_images, STATISTICS_FRACTION), rtol=1e-4, atol=1e-5
         )
@@ -165,9 +179,13 @@ def test_the_learning_rate_of_filters_is_capped_by_their_norm(
         if isinstance(module, nn.Conv2d):
             filters = module.weight.detach().flatten(1)
             filters *= length / filters.norm(dim=1, keepdim=True)
-    factors = prepare_fine_tuning(model_of(network), inputs, TrainConfig(learning_rate=peak_lr), ALONE)
+    factors = prepare_fine_tuning(
+        model_of(network), inputs, TrainConfig(learning_rate=peak_lr), ALONE
+    )
     head = set(network.get_submodule("fc").parameters())
-    assert {factors[parameter] for parameter in network.parameters() if parameter not in head} == {factor}
+    assert {factors[parameter] for parameter in network.parameters() if parameter not in head} == {
+        factor
+    }
 
 
 def test_layers_that_are_not_trained_keep_their_statistics(tmp_path: Path) -> None:
@@ -187,11 +205,14 @@ def test_the_plan_shows_learning_rates_and_batch_norms(tmp_path: Path) -> None:
     random = open_training_inputs(tmp_path / "untrained", images, images).with_flips(True)
     pretrained = replace(random, model=replace(random.model, is_pretrained=True))
     fine_tuned, from_scratch = (
-        start_training(TrainConfig(learning_rate=0.1), inputs).plan for inputs in (pretrained, random)
+        start_training(TrainConfig(learning_rate=0.1), inputs).plan
+        for inputs in (pretrained, random)
     )
     kept = "use frozen pretrained statistics, moved 30% towards those of 12 training images"
     assert describe(fine_tuned)["Batch norms"] == kept
-    head, body = (f"{0.1 * params_of(fine_tuned)[name]:.2g}" for name in ("head_lr_factor", "body_lr_factor"))
+    head, body = (
+        f"{0.1 * params_of(fine_tuned)[name]:.2g}" for name in ("head_lr_factor", "body_lr_factor")
+    )
     rates = f"; {head} for the new last layer; {body} for the backbone, the most it tolerates in 5 epochs"
     assert describe(fine_tuned)["Peak LR"].endswith(rates)
     assert float(body) < 0.1
@@ -209,9 +230,13 @@ def test_the_first_layers_keep_their_weights(tmp_path: Path) -> None:
     with uncached(training.plan) as batches:
         training.train(batches)
     trained = training.engine.network.state_dict()
-    changed = {name.split(".")[0] for name in before if not torch.equal(before[name], trained[name])}
+    changed = {
+        name.split(".")[0] for name in before if not torch.equal(before[name], trained[name])
+    }
     assert changed == {"layer2", "layer3", "layer4", "fc"}
-    assert describe(training.plan)["Fine-tuning"] == "the first 33% of the computation stays as given"
+    assert (
+        describe(training.plan)["Fine-tuning"] == "the first 33% of the computation stays as given"
+    )
 
 
 @pytest.mark.parametrize(
@@ -244,7 +269,9 @@ def test_without_a_new_head_batch_norms_are_not_frozen(tmp_path: Path) -> None:
     assert all(module.training for module in network.modules())
 
 
-def test_the_heads_learning_rate_is_constant_above_the_default_and_proportional_below(tmp_path: Path) -> None:
+def test_the_heads_learning_rate_is_constant_above_the_default_and_proportional_below(
+    tmp_path: Path,
+) -> None:
     inputs, network = inputs_of(tmp_path), Mean(10.0)
     usual = factor_of(inputs, network, 0.001)
     assert factor_of(inputs, network, 0.0001) == usual

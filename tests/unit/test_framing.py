@@ -1,4 +1,6 @@
-"""Whole images: padded or squashed where a centre crop would hide much, alike in training and prediction."""
+"""Whole images: padded or squashed where a centre crop would hide much, alike in training and
+prediction.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -56,7 +58,11 @@ def test_random_crops_are_taken_from_the_whole_image() -> None:
     recipe = decided_recipe(augmentation="random-resized-crop", framing="pad")
     framing = Framing(64, 64, 0.875, "pad")
     kept = for_training(recipe, framing, framing)._frame(panorama())
-    assert kept.shape == (96, 96, 3)  # half as large again, so that windows of it have enough pixels
+    assert kept.shape == (
+        96,
+        96,
+        3,
+    )  # half as large again, so that windows of it have enough pixels
     assert kept[48, 0, 0] == 255
     assert for_inference(framing).num_kept(*PANORAMA) == 64 * 64
 
@@ -81,7 +87,9 @@ def test_many_elongated_images_are_padded(
 def test_the_plan_says_how_much_is_seen_and_the_model_remembers(tmp_path: Path) -> None:
     folders = paint_folders(tmp_path / "images", 2, ("blue", "red"), size=(62, 26))
     InitModel(
-        output=tmp_path / "untrained", architecture="mobilenet_v3_small", recipe=Recipe(image_size=32)
+        output=tmp_path / "untrained",
+        architecture="mobilenet_v3_small",
+        recipe=Recipe(image_size=32),
     ).run()
     inputs = open_training_inputs(tmp_path / "untrained", folders, folders)
     assert inputs.recipe.framing == "pad"

@@ -1,4 +1,6 @@
-"""Fuzzing of the readers of models and runs: they give a value or a documented error, and nothing else."""
+"""Fuzzing of the readers of models and runs: they give a value or a documented error, and nothing
+else.
+"""
 
 import io
 import os
@@ -20,7 +22,11 @@ from train_pytorch_model.formats.reading import MalformedFileError, read_json, r
 from train_pytorch_model.formats.run_folder import RunFolder, differences, published_fingerprint
 from train_pytorch_model.image_classifier.weights import WeightsError, read_state_dict
 from train_pytorch_model.loop.checkpoint import load_checkpoint
-from train_pytorch_model.words.errors import CheckpointError, InvalidModelDirectoryError, OutputDirectoryError
+from train_pytorch_model.words.errors import (
+    CheckpointError,
+    InvalidModelDirectoryError,
+    OutputDirectoryError,
+)
 
 META = b"type: ModelDirectory\nextension: {}\nmodel: model_spec.yaml\n"
 SPEC = b"""flavor: {name: pytorch, serialization_method: state_dict}
@@ -60,10 +66,22 @@ def test_json(tmp_path: Path, data: bytes) -> None:
 
 
 @fuzzed
-@given(meta=mutations_of(META), spec=mutations_of(SPEC), labels=mutations_of(LABELS), which=st.integers(0, 2))
-def test_a_model_directory(tmp_path: Path, meta: bytes, spec: bytes, labels: bytes, which: int) -> None:
+@given(
+    meta=mutations_of(META),
+    spec=mutations_of(SPEC),
+    labels=mutations_of(LABELS),
+    which=st.integers(0, 2),
+)
+def test_a_model_directory(
+    tmp_path: Path, meta: bytes, spec: bytes, labels: bytes, which: int
+) -> None:
     """One of its files is fuzzed."""
-    files = {"_meta.yaml": META, "model_spec.yaml": SPEC, "index_to_label.csv": LABELS, "model": b""}
+    files = {
+        "_meta.yaml": META,
+        "model_spec.yaml": SPEC,
+        "index_to_label.csv": LABELS,
+        "model": b"",
+    }
     name = ("_meta.yaml", "model_spec.yaml", "index_to_label.csv")[which]
     for other, content in (files | {name: (meta, spec, labels)[which]}).items():
         (tmp_path / other).write_bytes(content)
@@ -98,13 +116,16 @@ def test_weights(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "model").write_bytes(data)
     with suppress(WeightsError), nothing_happens_outside(tmp_path):
         assert all(
-            isinstance(each, torch.Tensor) for each in read_state_dict(tmp_path / "model", 1 << 20).values()
+            isinstance(each, torch.Tensor)
+            for each in read_state_dict(tmp_path / "model", 1 << 20).values()
         )
 
 
 @pytest.mark.parametrize("data", WEIGHTS[1:])
 @pytest.mark.filterwarnings("ignore")
-def test_weights_with_more_than_tensors_are_refused_and_not_executed(tmp_path: Path, data: bytes) -> None:
+def test_weights_with_more_than_tensors_are_refused_and_not_executed(
+    tmp_path: Path, data: bytes
+) -> None:
     (tmp_path / "model").write_bytes(data)
     with nothing_happens_outside(tmp_path), pytest.raises(WeightsError):
         read_state_dict(tmp_path / "model", 1 << 20)
@@ -122,7 +143,9 @@ def test_a_checkpoint(tmp_path: Path, manifest: bytes, data: bytes) -> None:
         load_checkpoint(tmp_path, lambda _: None)
 
 
-MANIFEST = b'{"files": {"model": {"size": 0, "sha256": ""}}, "fingerprint": {"parameters": "--epochs 5"}}'
+MANIFEST = (
+    b'{"files": {"model": {"size": 0, "sha256": ""}}, "fingerprint": {"parameters": "--epochs 5"}}'
+)
 
 
 @fuzzed
@@ -135,7 +158,9 @@ def test_the_manifest_of_a_trained_directory(tmp_path: Path, manifest: bytes) ->
         published_fingerprint(tmp_path)
 
 
-CONFIG = b'{"token": "0123", "fingerprint": {"parameters": "--epochs 5", "training_dataset": "4567"}}'
+CONFIG = (
+    b'{"token": "0123", "fingerprint": {"parameters": "--epochs 5", "training_dataset": "4567"}}'
+)
 LOCK = b"filelock/2\npid=1\nhost=a\nmode=lease\ntoken=0123\nduration=0.02\n"
 NOW = {"parameters": "--epochs 6", "training_dataset": "4567"}
 
@@ -144,7 +169,12 @@ NOW = {"parameters": "--epochs 6", "training_dataset": "4567"}
 @given(config=mutations_of(CONFIG), images=mutations_of(b"8"), lock=mutations_of(LOCK))
 def test_the_files_of_a_run(tmp_path: Path, config: bytes, images: bytes, lock: bytes) -> None:
     (tmp_path / "checkpoints").mkdir(exist_ok=True)
-    files = {"config.json": config, "micro_batch": images, "lock": lock, "checkpoints/000001-0.json": b""}
+    files = {
+        "config.json": config,
+        "micro_batch": images,
+        "lock": lock,
+        "checkpoints/000001-0.json": b"",
+    }
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
     run = RunFolder(tmp_path)

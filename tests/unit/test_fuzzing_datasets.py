@@ -35,10 +35,17 @@ from train_pytorch_model.words.errors import (
     schema=mutations_of(SCHEMA),
     which=st.integers(0, 2),
 )
-def test_an_image_directory(tmp_path: Path, meta: bytes, rows: bytes, schema: bytes, which: int) -> None:
+def test_an_image_directory(
+    tmp_path: Path, meta: bytes, rows: bytes, schema: bytes, which: int
+) -> None:
     """One of its files is fuzzed. Links are resolved before files are checked to be inside."""
     (tmp_path / "a.png").write_bytes(b"")
-    files = {"_meta.yaml": IMAGE_META, "images.lst": LIST, "_schema.json": SCHEMA, "_samples.json": b"[]"}
+    files = {
+        "_meta.yaml": IMAGE_META,
+        "images.lst": LIST,
+        "_schema.json": SCHEMA,
+        "_samples.json": b"[]",
+    }
     name = ("_meta.yaml", "images.lst", "_schema.json")[which]
     for other, content in (files | {name: (meta, rows, schema)[which]}).items():
         (tmp_path / other).write_bytes(content)
@@ -50,7 +57,8 @@ def test_an_image_directory(tmp_path: Path, meta: bytes, rows: bytes, schema: by
 
 
 IMAGES = tuple(
-    encode(paint("red", 1, (9, 7)), kind) for kind in ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
+    encode(paint("red", 1, (9, 7)), kind)
+    for kind in ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 )
 
 
@@ -80,7 +88,11 @@ def test_annotations_of_automl(tmp_path: Path, table: bytes, rows: bytes, which:
     (source / "a.png").write_bytes(IMAGES[0])
     (source / "MLTable").write_bytes((table, TABLE)[which])
     (source / "rows.jsonl").write_bytes((ROWS, rows)[which])
-    with suppress(UserError), nothing_happens_outside(tmp_path), open_source(source, output) as opened:
+    with (
+        suppress(UserError),
+        nothing_happens_outside(tmp_path),
+        open_source(source, output) as opened,
+    ):
         convert(opened, output)
     shutil.rmtree(output, ignore_errors=True)
 
@@ -94,7 +106,9 @@ TRANSFORMS = (
 
 
 @fuzzed
-@given(meta=mutations_of(TRANSFORM_META), transforms=mutations_of(TRANSFORMS), which=st.integers(0, 1))
+@given(
+    meta=mutations_of(TRANSFORM_META), transforms=mutations_of(TRANSFORMS), which=st.integers(0, 1)
+)
 def test_a_transformation(tmp_path: Path, meta: bytes, transforms: bytes, which: int) -> None:
     """One of the two files is fuzzed."""
     (tmp_path / "_meta.yaml").write_bytes((meta, TRANSFORM_META)[which])
@@ -111,9 +125,12 @@ NAMES = st.binary(min_size=1, max_size=60).filter(
 
 @fuzzed
 @given(
-    files=st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=6), suffix=st.sampled_from([b"", b".png"])
+    files=st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=6),
+    suffix=st.sampled_from([b"", b".png"]),
 )
-def test_names_in_plain_folders(tmp_path: Path, files: list[tuple[bytes, bytes]], suffix: bytes) -> None:
+def test_names_in_plain_folders(
+    tmp_path: Path, files: list[tuple[bytes, bytes]], suffix: bytes
+) -> None:
     root = Path(tempfile.mkdtemp(dir=tmp_path))
     for category, name in files:
         folder = Path(os.fsdecode(os.fsencode(root) + b"/" + category))

@@ -38,13 +38,21 @@ def painted(
     return outcomes_of(images.class_indices, probabilities), images, np.arange(len(targets))
 
 
-def shown_of(tmp_path: Path, targets: Sequence[int], probabilities: np.ndarray) -> Sequence[Gallery]:
+def shown_of(
+    tmp_path: Path, targets: Sequence[int], probabilities: np.ndarray
+) -> Sequence[Gallery]:
     """The galleries of an evaluation of such images, of which the last one is deleted."""
     outcomes, images, indices = painted(tmp_path, targets, probabilities)
     images.path(len(targets) - 1).unlink()
     evaluation = evaluate(outcomes, 2)
     return galleries_of(
-        evaluation, outcomes, images, indices, AS_USUAL, lambda rows: [None] * len(rows), "; see the table"
+        evaluation,
+        outcomes,
+        images,
+        indices,
+        AS_USUAL,
+        lambda rows: [None] * len(rows),
+        "; see the table",
     )
 
 
@@ -76,7 +84,9 @@ def test_galleries_say_what_they_leave_out_or_lack(tmp_path: Path) -> None:
     (mistakes, _, *_rest) = shown_of(
         tmp_path, [0] * MAX_MISTAKES + [1, 1], np.eye(2)[[1] * MAX_MISTAKES + [0, 1]]
     )
-    assert f"Shown are the {MAX_MISTAKES} with the highest confidence; see the table." in mistakes.text
+    assert (
+        f"Shown are the {MAX_MISTAKES} with the highest confidence; see the table." in mistakes.text
+    )
     (tmp_path / "right").mkdir()
     (mistakes, *_rest) = shown_of(tmp_path / "right", [0, 1], np.eye(2))
     assert (mistakes.cards, mistakes.text) == ([], "None: every image was classified correctly.")
@@ -86,7 +96,11 @@ def test_a_gallery_has_a_grid_of_pictures_and_a_link(tmp_path: Path) -> None:
     paint("red", 1).save(tmp_path / "1.png")
     picture = thumbnail(tmp_path / "1.png")
     cards = [
-        Card([picture, picture], [Fact("true", "a", "1.0%"), Fact("predicted", "b")], ["a/1.png", "a/2.png"]),
+        Card(
+            [picture, picture],
+            [Fact("true", "a", "1.0%"), Fact("predicted", "b")],
+            ["a/1.png", "a/2.png"],
+        ),
         Card([""], [Fact("true", "a")]),
     ]
     gallery = Gallery("pairs", "Pairs", "Look at `mistakes.csv`.", cards)
@@ -106,7 +120,9 @@ def test_names_may_be_broken_between_words_only() -> None:
 
 
 @pytest.mark.parametrize("size", [(32, 32), (1000, 600), (7, 3000)])
-def test_a_thumbnail_is_small_and_keeps_the_aspect_ratio(tmp_path: Path, size: tuple[int, int]) -> None:
+def test_a_thumbnail_is_small_and_keeps_the_aspect_ratio(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
     paint("green", 1, size).save(tmp_path / "image.png")
     shown = decoded(thumbnail(tmp_path / "image.png"))
     assert max(shown.size) == min(max(size), THUMBNAIL_SIDE)
@@ -116,7 +132,9 @@ def test_a_thumbnail_is_small_and_keeps_the_aspect_ratio(tmp_path: Path, size: t
 
 
 def test_heat_lies_over_mistakes_and_uncertain_images(tmp_path: Path) -> None:
-    outcomes, images, indices = painted(tmp_path, [0, 0, 1], np.array([[0.1, 0.9], [0.51, 0.49], [0.0, 1.0]]))
+    outcomes, images, indices = painted(
+        tmp_path, [0, 0, 1], np.array([[0.1, 0.9], [0.51, 0.49], [0.0, 1.0]])
+    )
     heat = Heat("data:image/png;base64,", (0.25, 0, 0.5, 1))
     heats = {0: heat, 1: heat, 2: None}
     shown = galleries_of(

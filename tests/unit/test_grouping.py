@@ -14,7 +14,11 @@ from sklearn.model_selection import StratifiedGroupKFold
 from tests.painting import paint_scene
 
 from train_pytorch_model.datasets.splitting import connect, group_images, split
-from train_pytorch_model.formats.image_directory import ImageDirectory, images_of, open_image_directory
+from train_pytorch_model.formats.image_directory import (
+    ImageDirectory,
+    images_of,
+    open_image_directory,
+)
 from train_pytorch_model.formats.listing import Listing, Packer
 from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError
 
@@ -24,7 +28,9 @@ PORT = "Input image directory"
 def of_names(names: list[str], class_indices: list[int], num_categories: int = 3) -> ImageDirectory:
     """An image directory that does not exist on disk."""
     categories = tuple(f"c{index}" for index in range(num_categories))
-    listing = Listing(Packer(names).finish(), np.asarray(class_indices, np.int32), categories, ("id",), {})
+    listing = Listing(
+        Packer(names).finish(), np.asarray(class_indices, np.int32), categories, ("id",), {}
+    )
     return images_of(listing, Path("data"), PORT)
 
 
@@ -51,7 +57,9 @@ def test_a_group_is_in_one_part_and_no_part_is_empty(
 
 
 def test_the_split_of_groups_is_as_even_as_that_of_scikit_learn() -> None:
-    """The largest deviation of a category's fraction, over several draws of patients of 1 to 30 images."""
+    """The largest deviation of a category's fraction, over several draws of patients of 1 to 30
+    images.
+    """
     ours, theirs = [], []
     for seed in range(10):
         random = np.random.default_rng(seed)
@@ -61,11 +69,16 @@ def test_the_split_of_groups_is_as_even_as_that_of_scikit_learn() -> None:
         totals = np.bincount(categories)
         images = of_names([f"{index}.png" for index in range(len(groups))], categories.tolist())
         part = split(images, (0.8, 0.2), seed, True, groups)[1]
-        folds = StratifiedGroupKFold(5, shuffle=True, random_state=seed).split(categories, categories, groups)
+        folds = StratifiedGroupKFold(5, shuffle=True, random_state=seed).split(
+            categories, categories, groups
+        )
         ours.append(np.abs(np.bincount(categories[part.rows], minlength=3) / totals - 0.2).max())
         theirs.append(
             np.mean(
-                [np.abs(np.bincount(categories[test], minlength=3) / totals - 0.2).max() for _, test in folds]
+                [
+                    np.abs(np.bincount(categories[test], minlength=3) / totals - 0.2).max()
+                    for _, test in folds
+                ]
             )
         )
     assert np.mean(ours) < np.mean(theirs)
@@ -74,7 +87,9 @@ def test_the_split_of_groups_is_as_even_as_that_of_scikit_learn() -> None:
 
 def test_each_part_gets_a_group_of_each_category_if_there_are_enough() -> None:
     groups = np.repeat(np.arange(9), 20)
-    images = of_names([f"{index}.png" for index in range(180)], np.repeat([0, 1, 2] * 3, 20).tolist())
+    images = of_names(
+        [f"{index}.png" for index in range(180)], np.repeat([0, 1, 2] * 3, 20).tolist()
+    )
     for part in split(images, (0.9, 0.05, 0.05), 1, True, groups):
         assert (part.class_counts() > 0).all()
 
@@ -116,7 +131,9 @@ def test_twins_stay_in_one_part(tmp_path: Path) -> None:
             scene.save(folder / f"{index}.jpg", quality=60)
         elif kind == "png" or index < 12:
             small, turned = scene.resize((96, 64)), scene.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-            {"png": scene, "half": small, "mirror": turned}[kind].save(folder / f"{index}{kind}.png")
+            {"png": scene, "half": small, "mirror": turned}[kind].save(
+                folder / f"{index}{kind}.png"
+            )
     flat = io.BytesIO()
     Image.new("RGB", (32, 32)).save(flat, "PNG")
     for name in ("flat1.png", "flat2.png"):

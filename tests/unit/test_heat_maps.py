@@ -1,4 +1,6 @@
-"""Heat maps: they show the cue by which a network decides, wherever it is, however the network is built."""
+"""Heat maps: they show the cue by which a network decides, wherever it is, however the network is
+built.
+"""
 
 import base64
 import io
@@ -61,7 +63,9 @@ def scene_with(place: tuple[int, int], colour: int) -> Tensor:
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("colour", [0, 2])
 @pytest.mark.parametrize("kind", [Convolutional, Patches])
-def test_the_heat_is_inside_the_cue(kind: type[nn.Module], colour: int, place: tuple[int, int]) -> None:
+def test_the_heat_is_inside_the_cue(
+    kind: type[nn.Module], colour: int, place: tuple[int, int]
+) -> None:
     heat = heat_map(kind().eval(), scene_with(place, colour))
     assert heat is not None
     assert heat.max() == 1
@@ -102,7 +106,9 @@ def test_a_picture_of_heat_is_clear_where_nothing_is() -> None:
     heat[:32] = 1
     uri = heat_picture(heat)
     assert len(uri) < 600
-    shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))).convert("RGBA"))
+    shown = np.asarray(
+        Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))).convert("RGBA")
+    )
     assert shown.shape == (32, 16, 4)
     assert (shown[16:, :, 3] == 0).all()
     assert (shown[:16] == [255, 0, 170, 191]).all()

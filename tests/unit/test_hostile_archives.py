@@ -92,7 +92,14 @@ def test_a_link_does_not_replace_a_file_of_the_same_name(tmp_path: Path) -> None
     "name",
     [
         *("../x.png", "a/../../x.png", "a/..", "/x.png", "//server/share/x.png", "/"),
-        *("..\\x.png", "a\\..\\..\\x.png", "C:\\x.png", "C:/x.png", "\\x.png", "\\\\server\\share\\x.png"),
+        *(
+            "..\\x.png",
+            "a\\..\\..\\x.png",
+            "C:\\x.png",
+            "C:/x.png",
+            "\\x.png",
+            "\\\\server\\share\\x.png",
+        ),
     ],
 )
 def test_a_member_outside_the_archive_is_refused(tmp_path: Path, kind: str, name: str) -> None:
@@ -105,13 +112,21 @@ def test_a_link_whose_own_path_is_outside_the_archive_is_refused(tmp_path: Path)
         info = tarfile.TarInfo("../link")
         info.type, info.linkname = tarfile.SYMTYPE, "a"
         tar.addfile(info)
-    assert refused(tmp_path / "tar") == "its member '../link' points outside the archive. Do not trust it."
+    assert (
+        refused(tmp_path / "tar")
+        == "its member '../link' points outside the archive. Do not trust it."
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["C:x.png", "a..b.png", "...png"])
 def test_unusual_but_safe_names_are_accepted(tmp_path: Path, kind: str, name: str) -> None:
-    assert len(listed(pack(tmp_path / "archive", {f"a/{name}": b"1", "b/1.png": b""}, kind)).file_names) >= 1
+    assert (
+        len(
+            listed(pack(tmp_path / "archive", {f"a/{name}": b"1", "b/1.png": b""}, kind)).file_names
+        )
+        >= 1
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -130,7 +145,10 @@ def test_duplicate_file_names_are_refused(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize("name", ["_meta.yaml", "images.lst", "_schema.json"])
 def test_an_archive_of_an_image_directory_is_refused(tmp_path: Path, kind: str, name: str) -> None:
     path = pack(tmp_path / "archive", {f"x/{name}": b"", "x/image/0_0.png": b""}, kind)
-    assert refused(path) == "it already contains an ImageDirectory. Unpack it; no conversion is needed."
+    assert (
+        refused(path)
+        == "it already contains an ImageDirectory. Unpack it; no conversion is needed."
+    )
 
 
 # ── Decompression bombs ──────────────────────────────────────────────────────────────────────────
@@ -147,7 +165,9 @@ def test_more_members_than_allowed_are_refused(tmp_path: Path, kind: str) -> Non
 def test_a_file_larger_than_allowed_is_refused(tmp_path: Path, kind: str) -> None:
     path = pack(tmp_path / "archive", {"a.png": b"x" * 1001, "b.txt": b"x" * 2000}, kind)
     assert listed(path, MAX_MEMBER_BYTES=1001).ignored == {"files of another kind (.txt)": 1}
-    assert refused(path, MAX_MEMBER_BYTES=1000) == "'a.png' has 1,001 bytes; at most 1,000 are read."
+    assert (
+        refused(path, MAX_MEMBER_BYTES=1000) == "'a.png' has 1,001 bytes; at most 1,000 are read."
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -161,14 +181,14 @@ def test_more_bytes_in_total_than_allowed_are_refused(tmp_path: Path, kind: str)
 def test_a_compression_ratio_above_the_limit_is_refused(tmp_path: Path, kind: str) -> None:
     path = pack(tmp_path / "archive", {"black.png": bytes(1 << 20)}, kind)
     assert len(listed(path).file_names) == 1  # below the size at which the ratio is checked
-    message = (
-        f"it unpacks to more than 200 times its {path.stat().st_size:,} bytes. No archive of images does."
-    )
+    message = f"it unpacks to more than 200 times its {path.stat().st_size:,} bytes. No archive of images does."
     assert refused(path, RATIO_FROM_BYTES=1 << 19) == message
 
 
 def test_zip_members_that_share_their_bytes_are_counted_separately(tmp_path: Path) -> None:
-    path = pack(tmp_path / "archive", {f"{index:02}.png": os.urandom(10_000) for index in range(30)})
+    path = pack(
+        tmp_path / "archive", {f"{index:02}.png": os.urandom(10_000) for index in range(30)}
+    )
     data = bytearray(path.read_bytes())
     index = data.index(b"PK\1\2")
     entry = 46 + len("00.png")
@@ -231,7 +251,9 @@ def test_an_encrypted_zip_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_folders_are_bounded_as_members_are(tmp_path: Path, kind: str) -> None:
-    path = pack(tmp_path / "archive", {"/".join("abcdefghijklmnop") + "/1.png": b"1", "2.png": b"2"}, kind)
+    path = pack(
+        tmp_path / "archive", {"/".join("abcdefghijklmnop") + "/1.png": b"1", "2.png": b"2"}, kind
+    )
     assert listed(path, MAX_MEMBERS=17).categories == ("a",)
     assert refused(path, MAX_MEMBERS=16) == "it has more than 16 members."
     path = pack(tmp_path / "archive", {"a/" * 17 + "1.png": b"1"}, kind)

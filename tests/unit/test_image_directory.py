@@ -61,16 +61,21 @@ def without_images(root: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (nothing, "there is no such directory. An image directory holds one folder per category with"),
+        (
+            nothing,
+            "there is no such directory. An image directory holds one folder per category with",
+        ),
         (a_file, "it is a file, not a directory. An image directory holds"),
         (empty, "it is empty. An image directory holds"),
         (
             unfinished,
-            "it is incomplete: _meta.yaml is not written yet. Run the program that writes it again.",
+            "it is incomplete: _meta.yaml is not written yet. Run the program that writes it"
+            " again.",
         ),
         (
             without_meta,
-            "it is incomplete: _meta.yaml is not written yet. Run the program that writes it again.",
+            "it is incomplete: _meta.yaml is not written yet. Run the program that writes it"
+            " again.",
         ),
         (without_meta_and_list, "it is incomplete: _meta.yaml is not written yet."),
         (with_a_broken_meta, "_meta.yaml is not valid YAML: while parsing a flow node"),
@@ -91,7 +96,9 @@ def test_invalid_image_directories_are_refused(
     make(root)
     with pytest.raises(InvalidDatasetError) as raised:
         open_image_directory(root, PORT)
-    assert str(raised.value).startswith(f'Training dataset "{root}" is not valid, reason: {message}')
+    assert str(raised.value).startswith(
+        f'Training dataset "{root}" is not valid, reason: {message}'
+    )
 
 
 def test_files_of_other_kinds_are_counted_if_there_are_no_images(tmp_path: Path) -> None:
@@ -110,10 +117,14 @@ def test_a_directory_that_cannot_be_listed_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: Path) -> None:
-        raise PermissionError(13, "Permission denied")  # tests may run as root, which may list anything
+        raise PermissionError(
+            13, "Permission denied"
+        )  # tests may run as root, which may list anything
 
     monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(InvalidDatasetError, match=r"reason: it cannot be listed: Permission denied\.$"):
+    with pytest.raises(
+        InvalidDatasetError, match=r"reason: it cannot be listed: Permission denied\.$"
+    ):
         open_image_directory(tmp_path, PORT)
 
 
@@ -130,11 +141,15 @@ def test_rows_without_a_category_are_refused_as_unlabelled(tmp_path: Path) -> No
     )
 
 
-def test_an_unlabelled_directory_opens_and_is_refused_where_labels_are_required(tmp_path: Path) -> None:
+def test_an_unlabelled_directory_opens_and_is_refused_where_labels_are_required(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "a.png").touch()
     directory = open_image_directory(tmp_path, PORT)
     assert len(directory) == 1
-    with pytest.raises(NotLabeledDatasetError, match=r"There is no label column in .*: one folder per categ"):
+    with pytest.raises(
+        NotLabeledDatasetError, match=r"There is no label column in .*: one folder per categ"
+    ):
         directory.require_labels()
 
 
@@ -154,7 +169,10 @@ def test_plain_folders_open_as_an_image_directory(tmp_path: Path) -> None:
 def test_rows_of_unlabelled_files_have_only_an_id(tmp_path: Path) -> None:
     for name in ("a.png", "b.png"):
         (tmp_path / name).touch()
-    assert [row for _, row in open_image_directory(tmp_path, PORT).read_rows()] == [{"id": 0}, {"id": 1}]
+    assert [row for _, row in open_image_directory(tmp_path, PORT).read_rows()] == [
+        {"id": 0},
+        {"id": 1},
+    ]
 
 
 def test_empty_categories_and_skipped_files_are_warned_about(tmp_path: Path) -> None:
@@ -178,8 +196,10 @@ def test_a_row_with_a_number_too_long_to_parse_is_reported(tmp_path: Path) -> No
     with pytest.raises(InvalidDatasetError) as raised:
         [row for _, row in directory.read_rows()]
     assert str(raised.value) == (
-        f"{directory.title} is not valid, reason: images.lst:2: the row cannot be read: Exceeds the limit"
-        " (4300 digits) for integer string conversion: value has 5000 digits. Correct the row, or leave it"
+        f"{directory.title} is not valid, reason: images.lst:2: the row cannot be read: Exceeds the"
+        " limit"
+        " (4300 digits) for integer string conversion: value has 5000 digits. Correct the row, or"
+        " leave it"
         " out."
     )
     assert len([row for _, row in directory.select(np.asarray([0, 2])).read_rows()]) == 2
@@ -192,7 +212,8 @@ def test_images_listed_more_than_once_are_warned_about(tmp_path: Path) -> None:
     (root / "images.lst").write_text(text + text)
     directory = open_image_directory(root, PORT)
     assert directory.warnings() == [
-        f"{directory.title} lists images more than once: 3 rows repeat the file of an earlier row. Each row"
+        f"{directory.title} lists images more than once: 3 rows repeat the file of an earlier row."
+        " Each row"
         " counts as an image."
     ]
 
@@ -208,5 +229,7 @@ def test_labels_are_missing_where_most_images_are_beside_the_folders(
     if not is_refused:
         directory.require_labels()
         return
-    with pytest.raises(NotLabeledDatasetError, match="3 images are beside its folders, and 2 in them"):
+    with pytest.raises(
+        NotLabeledDatasetError, match="3 images are beside its folders, and 2 in them"
+    ):
         directory.require_labels()

@@ -1,4 +1,6 @@
-"""The designer's image list: how it is read, and every way its meta file and its schema can be invalid."""
+"""The designer's image list: how it is read, and every way its meta file and its schema can be
+invalid.
+"""
 
 import json
 from pathlib import Path
@@ -14,7 +16,11 @@ from train_pytorch_model.formats.reading import MalformedFileError
 
 
 def test_rows_keep_their_order_and_the_declared_ids_are_the_class_indices(tmp_path: Path) -> None:
-    rows = [row("image/b.png", "square", id=7), row("image/a.png", "round"), row("image/b.png", "square")]
+    rows = [
+        row("image/b.png", "square", id=7),
+        row("image/a.png", "round"),
+        row("image/b.png", "square"),
+    ]
     listing = read_image_list(write(tmp_path, rows))
     assert list(listing.file_names) == ["image/b.png", "image/a.png", "image/b.png"]
     assert listing.class_indices.tolist() == [1, 0, 1]
@@ -45,7 +51,9 @@ def test_column_names_come_from_the_schema(tmp_path: Path) -> None:
         {"name": "picture", "properties": {"image_ref": "where"}},
         category_column((0, "round"), (1, "square"), name="shape"),
     ]
-    rows = [{"where": {"file_name": "image/a.png", "width": 3}, "shape": "square", "category": "other"}]
+    rows = [
+        {"where": {"file_name": "image/a.png", "width": 3}, "shape": "square", "category": "other"}
+    ]
     listing = read_image_list(write(tmp_path, rows, columns))
     assert list(listing.file_names) == ["image/a.png"]
     assert listing.class_indices.tolist() == [1]
@@ -64,7 +72,9 @@ def test_without_a_category_column_images_are_unlabelled(tmp_path: Path) -> None
 def test_category_names_may_use_any_script(tmp_path: Path) -> None:
     names = ["猫", "großer Hund", "🙂", "a,b\n'c\""]
     columns = [IMAGE, category_column(*enumerate(names))]
-    root = write(tmp_path, [row(f"image/{place}.png", name) for place, name in enumerate(names)], columns)
+    root = write(
+        tmp_path, [row(f"image/{place}.png", name) for place, name in enumerate(names)], columns
+    )
     for place in range(4):
         (root / f"image/{place}.png").touch()
     listing = read_image_list(root)
@@ -97,10 +107,14 @@ def test_rows_may_span_blocks(
     assert len(read_image_list(root).file_names) == 21
 
 
-def test_line_numbers_continue_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_line_numbers_continue_across_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(image_list, "BLOCK_BYTES", 100)
     rows = [row("image/a.png", "round")] * 20 + [row("image/none.png", "round")]
-    with pytest.raises(MalformedFileError, match=r"images.lst:21: image 'image/none.png' does not exist\."):
+    with pytest.raises(
+        MalformedFileError, match=r"images.lst:21: image 'image/none.png' does not exist\."
+    ):
         read_image_list(write(tmp_path, rows))
 
 
@@ -110,7 +124,10 @@ def test_line_numbers_continue_across_blocks(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"type": "DataFrameDirectory"}, "says type 'DataFrameDirectory', expected 'ImageDirectory'."),
+        (
+            {"type": "DataFrameDirectory"},
+            "says type 'DataFrameDirectory', expected 'ImageDirectory'.",
+        ),
         ({"type": None}, "_meta.yaml says type None, expected 'ImageDirectory'."),
         ({"image_list": None}, "_meta.yaml does not name its image_list."),
         ({"image_list": 3}, "_meta.yaml does not name its image_list."),
@@ -133,7 +150,10 @@ def test_a_meta_without_valid_references_is_refused(
     ("columns", "message"),
     [
         ([], "_schema.json should have one image column with an image_ref and has 0."),
-        ([ID, ROUND_AND_SQUARE], "_schema.json should have one image column with an image_ref and has 0."),
+        (
+            [ID, ROUND_AND_SQUARE],
+            "_schema.json should have one image column with an image_ref and has 0.",
+        ),
         ([IMAGE, IMAGE], "_schema.json should have one image column with an image_ref and has 2."),
         ([IMAGE, category_column()], "_schema.json declares no categories for column 'category'."),
         (
@@ -176,5 +196,7 @@ def test_a_schema_without_usable_columns_is_refused(
 def test_a_schema_that_is_not_an_object_is_refused(tmp_path: Path) -> None:
     root = write(tmp_path, [])
     (root / "_schema.json").write_text("[]")
-    with pytest.raises(MalformedFileError, match=r"_schema.json is not as expected: Expected `object`"):
+    with pytest.raises(
+        MalformedFileError, match=r"_schema.json is not as expected: Expected `object`"
+    ):
         read_image_list(root)

@@ -24,19 +24,29 @@ GOOD = json.dumps(row("image/a.png", "round")).encode()
         pytest.param(b"{", "Input data was truncated.", id="a truncated row"),
         pytest.param(b"nonsense", "JSON is malformed: invalid character", id="not JSON"),
         pytest.param(b"[]", "Expected `object`, got `array`.", id="a list"),
-        pytest.param(b'{"category": 3}', "Expected `str | null`, got `int` - at `$.category`", id="a number"),
-        pytest.param(b'{"image_info": "a.png"}', "Expected `object | null`, got `str`", id="no reference"),
-        pytest.param(b'{"image_info": {"file_name": 1}}', "Expected `str | null`, got `int`", id="no name"),
+        pytest.param(
+            b'{"category": 3}', "Expected `str | null`, got `int` - at `$.category`", id="a number"
+        ),
+        pytest.param(
+            b'{"image_info": "a.png"}', "Expected `object | null`, got `str`", id="no reference"
+        ),
+        pytest.param(
+            b'{"image_info": {"file_name": 1}}', "Expected `str | null`, got `int`", id="no name"
+        ),
         pytest.param(b'{"image_info": {"file_name": "\\ud800"}}', "", id="half a surrogate pair"),
         pytest.param(b'{"image_info": {"file_name": "\xff"}}', "", id="not UTF-8"),
         pytest.param(
-            GOOD[:-1] + b', "other": "\xff"}', "'utf-8' codec can't decode", id="not UTF-8, unused field"
+            GOOD[:-1] + b', "other": "\xff"}',
+            "'utf-8' codec can't decode",
+            id="not UTF-8, unused field",
         ),
         pytest.param(b'{"other": ' + b"[" * 100_000, "", id="deep nesting"),
         pytest.param(GOOD + b" " + GOOD, "JSON is malformed", id="two rows on one line"),
     ],
 )
-def test_an_invalid_row_is_reported_with_its_line_number(tmp_path: Path, line: bytes, reason: str) -> None:
+def test_an_invalid_row_is_reported_with_its_line_number(
+    tmp_path: Path, line: bytes, reason: str
+) -> None:
     with pytest.raises(MalformedFileError) as raised:
         read_image_list(write(tmp_path, GOOD + b"\n" + GOOD + b"\n" + line + b"\n" + GOOD + b"\n"))
     assert str(raised.value).startswith(f"images.lst:3: not a row of an image list: {reason}")
@@ -52,10 +62,14 @@ def test_a_row_split_over_two_lines_is_reported_with_its_first_line(tmp_path: Pa
         read_image_list(write(tmp_path, GOOD + b"\n" + GOOD.replace(b", ", b",\n")))
 
 
-def test_an_endless_line_is_refused_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_line_is_refused_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(image_list, "BLOCK_BYTES", 1000)
     line = b'{"image_info": {"file_name": "' + b"a" * 1_000_000
-    with pytest.raises(MalformedFileError, match=r"^images.lst has a line of more than 1,000 bytes\.$"):
+    with pytest.raises(
+        MalformedFileError, match=r"^images.lst has a line of more than 1,000 bytes\.$"
+    ):
         read_image_list(write(tmp_path, line))
 
 
@@ -88,7 +102,9 @@ def test_a_file_name_outside_the_directory_is_refused(tmp_path: Path, name: str)
         ("a" * 5000 + "/b.png", "does not exist"),
     ],
 )
-def test_an_unusable_file_is_reported_with_the_reason(tmp_path: Path, name: str, reason: str) -> None:
+def test_an_unusable_file_is_reported_with_the_reason(
+    tmp_path: Path, name: str, reason: str
+) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other/secret.png").touch()
     root = write(tmp_path / "root", [row(name, "round")])
@@ -113,7 +129,9 @@ def test_links_inside_the_directory_are_followed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "reference", [{"coco_url": "https://example.com/a.png"}, {"file_name": None}, None, {}]
 )
-def test_an_image_given_only_by_url_is_not_fetched(tmp_path: Path, reference: dict[str, Any] | None) -> None:
+def test_an_image_given_only_by_url_is_not_fetched(
+    tmp_path: Path, reference: dict[str, Any] | None
+) -> None:
     with pytest.raises(
         MalformedFileError,
         match=r"images.lst:1: no file_name in 'image_info'. Images are not fetched from the network; convert",
@@ -148,7 +166,11 @@ def test_a_file_with_two_categories_is_reported(tmp_path: Path) -> None:
 
 
 def test_rows_without_a_category_are_unlabelled(tmp_path: Path) -> None:
-    rows = [row("image/a.png"), row("image/b.png", "round"), {**row("image/b.png"), "category": None}]
+    rows = [
+        row("image/a.png"),
+        row("image/b.png", "round"),
+        {**row("image/b.png"), "category": None},
+    ]
     with pytest.raises(UnlabelledRowsError) as raised:
         read_image_list(write(tmp_path, rows))
     assert str(raised.value) == (

@@ -1,4 +1,6 @@
-"""Image operations: torchvision's arguments, which ones are random, and how large an image can become."""
+"""Image operations: torchvision's arguments, which ones are random, and how large an image can
+become.
+"""
 
 import inspect
 from typing import Any
@@ -27,11 +29,15 @@ def plain(default: Any) -> Any:
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_arguments_and_defaults_match_torchvision(name: str) -> None:
-    theirs = [p for p in inspect.signature(getattr(v2, name)).parameters.values() if p.name != "antialias"]
+    theirs = [
+        p for p in inspect.signature(getattr(v2, name)).parameters.values() if p.name != "antialias"
+    ]
     ours = msgspec.structs.fields(OPERATIONS[name])
     assert [field.name for field in ours] == [parameter.name for parameter in theirs]
     for field, parameter in zip(ours, theirs, strict=True):
-        if not field.required and field.default is not None:  # None stands for torchvision's default
+        if (
+            not field.required and field.default is not None
+        ):  # None stands for torchvision's default
             assert field.default == plain(parameter.default)
 
 

@@ -48,7 +48,9 @@ def test_class_indices_follow_a_new_order_of_the_categories(tmp_path: Path) -> N
     assert [row["category"] for _, row in moved.read_rows()] == ["große", "b", "große"]
 
 
-def test_the_fingerprint_depends_on_the_files_their_order_and_the_categories(tmp_path: Path) -> None:
+def test_the_fingerprint_depends_on_the_files_their_order_and_the_categories(
+    tmp_path: Path,
+) -> None:
     directory = open_three(tmp_path)
     again = open_image_directory(directory.root, "Validation dataset")
     assert directory.fingerprint() == again.fingerprint()
@@ -63,7 +65,9 @@ def test_the_fingerprint_depends_on_the_files_their_order_and_the_categories(tmp
 
 def test_names_and_classes_of_equal_lengths_have_different_fingerprints(tmp_path: Path) -> None:
     found = set()
-    for root, names in enumerate((("x/a", "x/b", "y/c"), ("x/a", "x/d", "y/c"), ("x/a", "y/b", "y/c"))):
+    for root, names in enumerate(
+        (("x/a", "x/b", "y/c"), ("x/a", "x/d", "y/c"), ("x/a", "y/b", "y/c"))
+    ):
         for name in names:
             path = tmp_path / str(root) / f"{name}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -95,19 +99,28 @@ def test_file_name_indices_out_of_range_are_refused(tmp_path: Path) -> None:
 
 def test_whole_rows_and_the_schema_are_read_unchanged(tmp_path: Path) -> None:
     root = write_three(tmp_path / "data")
-    text = (root / "images.lst").read_text().replace('"id": 1', '"note": {"x": [1.5, null]}, "id": 1')
+    text = (
+        (root / "images.lst").read_text().replace('"id": 1', '"note": {"x": [1.5, null]}, "id": 1')
+    )
     (root / "images.lst").write_text(text)
     directory = open_image_directory(root, PORT)
     assert [json.dumps(row) for row in directory.read_listed_rows()] == text.splitlines()
     assert list(directory.select(np.asarray([1])).read_listed_rows()) == [
-        {"image_info": {"file_name": "image/1_1.png"}, "category": "b", "note": {"x": [1.5, None]}, "id": 1}
+        {
+            "image_info": {"file_name": "image/1_1.png"},
+            "category": "b",
+            "note": {"x": [1.5, None]},
+            "id": 1,
+        }
     ]
     assert directory.read_schema() == json.loads((root / "_schema.json").read_text())
 
 
 def test_rows_and_schema_of_plain_folders_match_those_of_convert(tmp_path: Path) -> None:
     directory = open_image_directory(paint_folders(tmp_path / "data", per_category=2), PORT)
-    assert list(directory.read_listed_rows())[3] == image_row("image/1_3.png", 3, "green", "green/1.png")
+    assert list(directory.read_listed_rows())[3] == image_row(
+        "image/1_3.png", 3, "green", "green/1.png"
+    )
     assert directory.read_schema() == image_schema(["blue", "green", "red"])
     assert list(directory.select(np.asarray([3])).read_listed_rows()) == [
         image_row("image/1_3.png", 3, "green", "green/1.png")
@@ -137,7 +150,11 @@ def test_original_names_are_read_from_the_list_and_empty_if_unknown(tmp_path: Pa
     (root / "images.lst").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert directory.original_names(np.asarray([1])) == ["long" * 1024]
     (root / "images.lst").write_text("".join(json.dumps(row) + "\n" for row in rows[::-1]))
-    assert directory.original_names(np.asarray([0, 1, 2])) == ["", "long" * 1024, ""]  # the rows moved
+    assert directory.original_names(np.asarray([0, 1, 2])) == [
+        "",
+        "long" * 1024,
+        "",
+    ]  # the rows moved
     (root / "images.lst").write_text("no row any more\n" * 3)
     assert directory.original_names(np.asarray([0, 1])) == ["", ""]
     (root / "images.lst").write_text("[1]\n" * 3)

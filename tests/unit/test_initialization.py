@@ -43,7 +43,9 @@ def test_filter_norms_follow_the_root_of_the_learning_rate_per_image(
 
 @pytest.mark.parametrize("is_training", [True, False])
 @pytest.mark.parametrize("architecture", ["resnet18", "densenet121", "mobilenet_v3_small"])
-def test_rescaling_filters_does_not_change_the_outputs(architecture: str, is_training: bool) -> None:
+def test_rescaling_filters_does_not_change_the_outputs(
+    architecture: str, is_training: bool
+) -> None:
     torch.manual_seed(1)
     network = build(architecture, False, 3).double().train(is_training)
     for module in network.modules():
@@ -57,7 +59,8 @@ def test_rescaling_filters_does_not_change_the_outputs(architecture: str, is_tra
     with torch.no_grad():
         torch.testing.assert_close(rescaled(images), network(images), rtol=1e-6, atol=1e-9)
     changed = [
-        not torch.equal(a, b) for a, b in zip(network.parameters(), rescaled.parameters(), strict=True)
+        not torch.equal(a, b)
+        for a, b in zip(network.parameters(), rescaled.parameters(), strict=True)
     ]
     assert sum(changed) >= 20
 
@@ -91,22 +94,35 @@ def test_a_zero_filter_stays_zero() -> None:
         ("mobilenet_v3_small", 3**-0.5),
     ],
 )
-def test_the_head_keeps_its_random_directions_at_a_fixed_norm(architecture: str, length: float) -> None:
+def test_the_head_keeps_its_random_directions_at_a_fixed_norm(
+    architecture: str, length: float
+) -> None:
     network = build(architecture, False, 100)
     head = network.get_submodule(FAMILY_OF[architecture].head)
     before = head.get_parameter("weight").detach().clone()
     initialize_from_scratch(network, architecture, EPOCHS, IMAGES, 0.001, 16)
     weight = head.get_parameter("weight").detach()
     assert float(torch.linalg.vector_norm(weight, dim=1).mean()) == pytest.approx(length, rel=0.02)
-    torch.testing.assert_close(weight / weight.norm(), before / before.norm())  # the same directions
+    torch.testing.assert_close(
+        weight / weight.norm(), before / before.norm()
+    )  # the same directions
     assert not head.get_parameter("bias").any()
 
 
 @pytest.mark.parametrize(
     ("epochs", "images", "is_zero"),
-    [(1, 0.4, False), (11, 72.5, False), (11, 73, True), (12, 0.4, True), (1, 800, True), (90, 1e4, True)],
+    [
+        (1, 0.4, False),
+        (11, 72.5, False),
+        (11, 73, True),
+        (12, 0.4, True),
+        (1, 800, True),
+        (90, 1e4, True),
+    ],
 )
-def test_the_head_starts_at_zero_in_long_training(epochs: int, images: float, is_zero: bool) -> None:
+def test_the_head_starts_at_zero_in_long_training(
+    epochs: int, images: float, is_zero: bool
+) -> None:
     network = build("resnet18", False, 3).train()
     initialize_from_scratch(network, "resnet18", epochs, images, 0.001, 16)
     with torch.no_grad():

@@ -11,7 +11,11 @@ from tests.submissions import submission
 
 from train_pytorch_model.formats.outputs import owning_directory
 from train_pytorch_model.submission import job_folder
-from train_pytorch_model.submission.job_folder import component_files, environment_yaml, write_job_folder
+from train_pytorch_model.submission.job_folder import (
+    component_files,
+    environment_yaml,
+    write_job_folder,
+)
 from train_pytorch_model.submission.request import Submission
 from train_pytorch_model.words.errors import UnfinishedOutputError
 from train_pytorch_model.words.settings import TrainConfig
@@ -116,7 +120,9 @@ def test_another_environment_is_that_of_every_step_and_component(tmp_path: Path)
     expected = {"image": "registry/image:1", "conda_file": {"dependencies": ["python=3.12"]}}
     assert written(tmp_path / "job", **environment)["environment"] == expected
     assert all(found == expected for found in environments_in(tmp_path / "job"))
-    steps = written(tmp_path / "pipeline", untrained_model=None, architecture="resnet50", **environment)
+    steps = written(
+        tmp_path / "pipeline", untrained_model=None, architecture="resnet50", **environment
+    )
     assert all("environment" not in step for step in steps["jobs"].values())  # the component's own
     assert all(found == expected for found in environments_in(tmp_path / "pipeline"))
 
@@ -146,5 +152,7 @@ def test_all_components_are_found(tmp_path: Path) -> None:
     written(tmp_path / "job")
     names = [path.name for path in component_files(tmp_path / "job")]
     assert names[0] == "component.yaml"
-    assert {"score.yaml", "init_model.yaml", "evaluate.yaml", "photographs_to_model.yaml"} <= set(names)
+    assert {"score.yaml", "init_model.yaml", "evaluate.yaml", "photographs_to_model.yaml"} <= set(
+        names
+    )
     assert not {"pipeline.yaml", "sweep.yaml"} & set(names)

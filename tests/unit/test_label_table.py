@@ -1,4 +1,6 @@
-"""Categories from a table: columns, delimiters, how it names the images, and rows that cannot be used."""
+"""Categories from a table: columns, delimiters, how it names the images, and rows that cannot be
+used.
+"""
 
 import json
 from collections.abc import Sequence
@@ -101,7 +103,9 @@ def test_a_table_that_cannot_be_used_says_why(images: Path) -> None:
     assert "labels.csv:2: image '1.jpg' may be any of 2 files: 'more/1.jpg', 'train/1.jpg'" in text
     assert "labels.csv:4: image 'train/2.jpg' has label 'dog' in another row and 'cat' here" in text
     assert "image 'more/3.png' has no label, but others do" in text
-    assert "labels.csv:1: image '1.jpg' may be" in refused(table(images, "1.jpg,cat", "2,dog"), images)
+    assert "labels.csv:1: image '1.jpg' may be" in refused(
+        table(images, "1.jpg,cat", "2,dog"), images
+    )
     assert "none of the images" in refused(table(images, "image,label", "9,cat"), images)
     assert "no rows" in refused(table(images), images)
     latin = table(images, "image,label", "1,größe", encoding="latin-1")
@@ -112,7 +116,10 @@ def test_links_to_files_outside_are_not_images(images: Path, tmp_path: Path) -> 
     (tmp_path / "secret.jpg").touch()
     (images / "linked.jpg").symlink_to(tmp_path / "secret.jpg")
     path = table(images, "image,label", "linked,cat", "../secret.jpg,cat", "1,dog")
-    assert read_table(path, images).ignored["rows without an image file ('linked', '../secret.jpg')"] == 2
+    assert (
+        read_table(path, images).ignored["rows without an image file ('linked', '../secret.jpg')"]
+        == 2
+    )
 
 
 # ── Converting ───────────────────────────────────────────────────────────────────────────────────
@@ -123,7 +130,10 @@ def test_a_folder_with_a_table_becomes_an_image_directory(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, elsewhere: bool
 ) -> None:
     photos = paint_folders(tmp_path / "photos", 2)
-    lines = ["image,label", *(f"{colour}/{n},{colour}ish" for colour in ("blue", "red") for n in (0, 1))]
+    lines = [
+        "image,label",
+        *(f"{colour}/{n},{colour}ish" for colour in ("blue", "red") for n in (0, 1)),
+    ]
     labels = Labels(images=photos) if elsewhere else Labels()
     path = table(tmp_path if elsewhere else photos, *lines)
     with open_source(path if elsewhere else photos, tmp_path / "out", labels) as source:
@@ -132,7 +142,8 @@ def test_a_folder_with_a_table_becomes_an_image_directory(
     assert written.categories == ("blueish", "redish")
     assert written.class_counts().tolist() == [2, 2]
     assert any(
-        "images without a row ('green/0.png', 'green/1.png'): 2" in each for each in warnings_in(caplog)
+        "images without a row ('green/0.png', 'green/1.png'): 2" in each
+        for each in warnings_in(caplog)
     )
 
 
@@ -144,5 +155,7 @@ def test_an_automl_data_set_may_name_images_of_another_folder(tmp_path: Path, th
     (tmp_path / "table").mkdir()
     table(tmp_path / "table", *map(json.dumps, rows), name="train.jsonl")
     (tmp_path / "table" / "MLTable").write_text("paths: [{file: ./train.jsonl}]")
-    with open_source(tmp_path / "table" / through, tmp_path / "out", Labels(images=photos)) as source:
+    with open_source(
+        tmp_path / "table" / through, tmp_path / "out", Labels(images=photos)
+    ) as source:
         assert convert(source, tmp_path / "out") == 2

@@ -15,10 +15,18 @@ from train_pytorch_model.machine.launch import DEFAULT_PORT, Agent, Worker, deci
         pytest.param({}, 0, Worker(), id="alone without a GPU"),
         pytest.param({}, 1, Worker(), id="alone with one GPU"),
         pytest.param({}, 4, Agent(4), id="alone with four GPUs"),
-        pytest.param({"AZUREML_NODE_COUNT": "1"}, 4, Agent(4), id="an Azure job without distribution"),
-        pytest.param(torchrun(3, 4, 3, 4), 4, Worker(3, 4, 3, 4, ADDRESS, 29400), id="torchrun, one node"),
-        pytest.param(torchrun(6, 8, 2, 4), 4, Worker(6, 8, 2, 4, ADDRESS, 29400), id="torchrun, two nodes"),
-        pytest.param(torchrun(1, 2, 1, 2), 0, Worker(1, 2, 1, 2, ADDRESS, 29400), id="torchrun, no GPU"),
+        pytest.param(
+            {"AZUREML_NODE_COUNT": "1"}, 4, Agent(4), id="an Azure job without distribution"
+        ),
+        pytest.param(
+            torchrun(3, 4, 3, 4), 4, Worker(3, 4, 3, 4, ADDRESS, 29400), id="torchrun, one node"
+        ),
+        pytest.param(
+            torchrun(6, 8, 2, 4), 4, Worker(6, 8, 2, 4, ADDRESS, 29400), id="torchrun, two nodes"
+        ),
+        pytest.param(
+            torchrun(1, 2, 1, 2), 0, Worker(1, 2, 1, 2, ADDRESS, 29400), id="torchrun, no GPU"
+        ),
         pytest.param(
             torchrun(1, 2, 1, 2, AZUREML_NODE_COUNT="2"),
             4,
@@ -38,7 +46,10 @@ from train_pytorch_model.machine.launch import DEFAULT_PORT, Agent, Worker, deci
             id="Azure, P=1, the second of two nodes of four GPUs",
         ),
         pytest.param(
-            azure(1, 2, 2), 4, Agent(4, 2, 1, ADDRESS, 6105), id="Azure, P=1, NODE_RANK follows from RANK"
+            azure(1, 2, 2),
+            4,
+            Agent(4, 2, 1, ADDRESS, 6105),
+            id="Azure, P=1, NODE_RANK follows from RANK",
         ),
         pytest.param(
             azure(2, 4, 1, LOCAL_RANK="2"),
@@ -59,10 +70,16 @@ from train_pytorch_model.machine.launch import DEFAULT_PORT, Agent, Worker, deci
             id="Azure, P=4, without LOCAL_RANK",
         ),
         pytest.param(
-            azure(1, 4, 2, LOCAL_RANK="1"), 4, Worker(1, 4, 1, 2, ADDRESS, 6105), id="Azure, P=2 of four GPUs"
+            azure(1, 4, 2, LOCAL_RANK="1"),
+            4,
+            Worker(1, 4, 1, 2, ADDRESS, 6105),
+            id="Azure, P=2 of four GPUs",
         ),
         pytest.param(
-            azure(1, 2, 2, LOCAL_RANK="0"), 0, Worker(1, 2, 0, 1, ADDRESS, 6105), id="Azure, P=1, CPU nodes"
+            azure(1, 2, 2, LOCAL_RANK="0"),
+            0,
+            Worker(1, 2, 0, 1, ADDRESS, 6105),
+            id="Azure, P=1, CPU nodes",
         ),
         pytest.param(
             azure(1, 2, 2, LOCAL_RANK="0"),
@@ -95,7 +112,14 @@ from train_pytorch_model.machine.launch import DEFAULT_PORT, Agent, Worker, deci
             id="MPI, two nodes of Azure",
         ),
         pytest.param(
-            mpi(5, 8, 1, 4, AZ_BATCH_MASTER_NODE=f"{ADDRESS}:6000", AZ_BATCHAI_MPI_MASTER_NODE="localhost"),
+            mpi(
+                5,
+                8,
+                1,
+                4,
+                AZ_BATCH_MASTER_NODE=f"{ADDRESS}:6000",
+                AZ_BATCHAI_MPI_MASTER_NODE="localhost",
+            ),
             4,
             Worker(5, 8, 1, 4, ADDRESS, 6000),
             id="MPI, AZ_BATCH_MASTER_NODE before AZ_BATCHAI_MPI_MASTER_NODE",
@@ -113,10 +137,16 @@ from train_pytorch_model.machine.launch import DEFAULT_PORT, Agent, Worker, deci
             id="MPI, two nodes elsewhere",
         ),
         pytest.param(
-            mpi(1, 2, 1, 2), 0, Worker(1, 2, 1, 2, "127.0.0.1", DEFAULT_PORT), id="MPI, this machine, no GPU"
+            mpi(1, 2, 1, 2),
+            0,
+            Worker(1, 2, 1, 2, "127.0.0.1", DEFAULT_PORT),
+            id="MPI, this machine, no GPU",
         ),
         pytest.param(
-            mpi(0, 1, 0, 1), 4, Worker(0, 1, 0, 1, "127.0.0.1", DEFAULT_PORT), id="MPI is never an agent"
+            mpi(0, 1, 0, 1),
+            4,
+            Worker(0, 1, 0, 1, "127.0.0.1", DEFAULT_PORT),
+            id="MPI is never an agent",
         ),
     ],
 )
@@ -134,7 +164,9 @@ def test_the_processes_of_an_azure_job_form_one_world(
     parts = [decide(environment, per_node) for environment in job(nodes, per_node, ADDRESS)]
     workers = [part for part in parts if isinstance(part, Worker)]
     size = nodes * per_node
-    assert [(worker.rank, worker.size) for worker in workers] == [(rank, size) for rank in range(size)]
+    assert [(worker.rank, worker.size) for worker in workers] == [
+        (rank, size) for rank in range(size)
+    ]
     assert [(worker.local_rank, worker.local_size) for worker in workers] == [
         (rank % per_node, per_node) for rank in range(size)
     ]
@@ -147,7 +179,8 @@ def test_the_processes_of_an_azure_job_form_one_world(
         pytest.param(
             {"RANK": "0", "WORLD_SIZE": "2"},
             0,
-            "RANK and WORLD_SIZE are set, but not by torchrun or Azure ML: this process runs as that rank and"
+            "RANK and WORLD_SIZE are set, but not by torchrun or Azure ML: this process runs as"
+            " that rank and"
             " starts no other processes.",
             id="another launcher",
         ),
@@ -177,14 +210,23 @@ def test_a_worker_warns_about_a_suspicious_launch(
         ({}, 1, ""),
         ({}, 4, "4 GPUs, and no launcher has started a process for each."),
         (torchrun(3, 4, 3, 4), 4, "Process 3 of 4, started by torchrun."),
-        (mpi(5, 8, 1, 4, AZ_BATCH_MASTER_NODE=ADDRESS), 4, "MPI has started 8 processes, 4 on this node."),
+        (
+            mpi(5, 8, 1, 4, AZ_BATCH_MASTER_NODE=ADDRESS),
+            4,
+            "MPI has started 8 processes, 4 on this node.",
+        ),
         (
             azure(0, 2, 2),
             4,
-            "Azure ML has started one process per node, on 2 nodes; this one has 4 GPUs and gets a process"
+            "Azure ML has started one process per node, on 2 nodes; this one has 4 GPUs and gets a"
+            " process"
             " for each.",
         ),
-        (azure(0, 8, 2), 4, "Azure ML has started 4 processes per node, on 2 nodes; no more are started."),
+        (
+            azure(0, 8, 2),
+            4,
+            "Azure ML has started 4 processes per node, on 2 nodes; no more are started.",
+        ),
     ],
 )
 def test_a_process_reports_how_it_was_launched(
@@ -203,7 +245,8 @@ def test_a_process_reports_how_it_was_launched(
         ),
         (
             Agent(8, 2, 1, ADDRESS, 6105),
-            "torchrun --nnodes=2 --node-rank=1 --master-addr=10.0.0.4 --master-port=6105 --nproc-per-node=8"
+            "torchrun --nnodes=2 --node-rank=1 --master-addr=10.0.0.4 --master-port=6105"
+            " --nproc-per-node=8"
             " -m train_pytorch_model train --epochs 5 --trained-model 'my model'",
         ),
     ],

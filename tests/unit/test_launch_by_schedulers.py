@@ -1,4 +1,6 @@
-"""Launches by schedulers and by MPI other than Azure's: a table of environments, and the role of each."""
+"""Launches by schedulers and by MPI other than Azure's: a table of environments, and the role of
+each.
+"""
 
 from collections.abc import Mapping
 
@@ -54,8 +56,12 @@ POD = ("job-master-0", 23456)
             Worker(2, 4, 2, 4, HERE, DEFAULT_PORT),
             id="jsrun",
         ),
-        pytest.param(prefixed("PMI", 1, 2, 1, 2), 2, Worker(1, 2, 1, 2, HERE, DEFAULT_PORT), id="Cray"),
-        pytest.param(srun(2, 4, 2, "vm", "4"), 4, Worker(2, 4, 2, 4, HERE, PORT), id="srun, a task per GPU"),
+        pytest.param(
+            prefixed("PMI", 1, 2, 1, 2), 2, Worker(1, 2, 1, 2, HERE, DEFAULT_PORT), id="Cray"
+        ),
+        pytest.param(
+            srun(2, 4, 2, "vm", "4"), 4, Worker(2, 4, 2, 4, HERE, PORT), id="srun, a task per GPU"
+        ),
         pytest.param(
             srun(2, 4, 2, "vm", "4", PMI_RANK="2", PMI_SIZE="4", PMIX_RANK="2"),
             0,
@@ -108,7 +114,9 @@ POD = ("job-master-0", 23456)
             Agent(4, 2, 1, *POD),
             id="two pods of four GPUs",
         ),
-        pytest.param(pytorch_job(1, 2, "1"), 0, Worker(1, 2, 0, 1, *POD), id="two pods without GPUs"),
+        pytest.param(
+            pytorch_job(1, 2, "1"), 0, Worker(1, 2, 0, 1, *POD), id="two pods without GPUs"
+        ),
         pytest.param(
             {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": POD[0], "MASTER_PORT": "23456"},
             4,
@@ -126,9 +134,17 @@ def test_the_environment_decides_the_role_of_a_process(
 @pytest.mark.parametrize(
     ("environment", "num_gpus", "warning"),
     [
-        (srun(0, 2, 0, "vm", "2"), 4, "2 of 4 GPUs are idle: Slurm started 2 processes on this node."),
+        (
+            srun(0, 2, 0, "vm", "2"),
+            4,
+            "2 of 4 GPUs are idle: Slurm started 2 processes on this node.",
+        ),
         (srun(0, 4, 0, "vm", "4"), 4, ""),
-        (sbatch(4), 0, "Slurm has a place for 4 tasks, and this process is the only one: srun before the"),
+        (
+            sbatch(4),
+            0,
+            "Slurm has a place for 4 tasks, and this process is the only one: srun before the",
+        ),
         (sbatch(1), 0, ""),
         (mpich(0, 2, 0, 2), 4, "2 of 4 GPUs are idle: MPI started 2 processes on this node."),
         (
@@ -150,7 +166,11 @@ def test_idle_gpus_and_tasks_are_reported(
 @pytest.mark.parametrize(
     ("environment", "num_gpus", "message"),
     [
-        ({"PMI_RANK": "2", "PMI_SIZE": "4"}, 0, "PMI_SIZE is 4: a launcher of MPI has started this process"),
+        (
+            {"PMI_RANK": "2", "PMI_SIZE": "4"},
+            0,
+            "PMI_SIZE is 4: a launcher of MPI has started this process",
+        ),
         ({"PMIX_RANK": "1"}, 4, "PMIX_RANK is 1: a launcher of MPI"),
         (
             {"PMIX_RANK": "2", "JSM_NAMESPACE_RANK": "2", "JSM_NAMESPACE_SIZE": "4"},
@@ -163,8 +183,16 @@ def test_idle_gpus_and_tasks_are_reported(
             0,
             "that should say how many run on this node and where the first one runs are missing",
         ),
-        (srun(2, 4, 2, "vm", "4"), 2, "The process count per node, 4, is larger than the processing units"),
-        (pytorch_job(0, 2, "1") | {"PET_NNODES": "1:4"}, 0, "PET_NNODES is '1:4', expected a whole number."),
+        (
+            srun(2, 4, 2, "vm", "4"),
+            2,
+            "The process count per node, 4, is larger than the processing units",
+        ),
+        (
+            pytorch_job(0, 2, "1") | {"PET_NNODES": "1:4"},
+            0,
+            "PET_NNODES is '1:4', expected a whole number.",
+        ),
         (pytorch_job(2, 2, "1"), 0, "RANK 2 is not from 0 to WORLD_SIZE - 1 = 1."),
     ],
 )
@@ -192,6 +220,8 @@ def test_the_first_of_slurms_nodes_is_where_ranks_meet(nodes: str, first: str) -
 
 
 def test_jobs_on_one_node_meet_at_different_ports() -> None:
-    steps = [{"SLURM_JOB_ID": str(job), "SLURM_STEP_ID": str(step)} for job in (7, 8) for step in (0, 1)]
+    steps = [
+        {"SLURM_JOB_ID": str(job), "SLURM_STEP_ID": str(step)} for job in (7, 8) for step in (0, 1)
+    ]
     assert len({port_of_slurm(step) for step in steps}) == 4
     assert port_of_slurm({}) == DEFAULT_PORT

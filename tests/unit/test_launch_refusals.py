@@ -15,14 +15,16 @@ from train_pytorch_model.machine.launch import LaunchError, decide
         pytest.param(
             {"AZUREML_NODE_COUNT": "2"},
             0,
-            "AZUREML_NODE_COUNT is 2, but RANK and WORLD_SIZE are not set: each node would train alone and"
+            "AZUREML_NODE_COUNT is 2, but RANK and WORLD_SIZE are not set: each node would train"
+            " alone and"
             " write the same output. Add `distribution: {type: pytorch}` to the job.",
             id="two nodes without distribution",
         ),
         pytest.param(
             {"AZUREML_NODE_COUNT": "2", "RANK": "0"},
             4,
-            "AZUREML_NODE_COUNT is 2, but RANK and WORLD_SIZE are not set: each node would train alone and"
+            "AZUREML_NODE_COUNT is 2, but RANK and WORLD_SIZE are not set: each node would train"
+            " alone and"
             " write the same output. Add `distribution: {type: pytorch}` to the job.",
             id="two nodes, RANK alone",
         ),
@@ -41,14 +43,16 @@ from train_pytorch_model.machine.launch import LaunchError, decide
         pytest.param(
             azure(0, 3, 2),
             0,
-            "WORLD_SIZE 3 is not a multiple of AZUREML_NODE_COUNT 2: every node needs the same number of"
+            "WORLD_SIZE 3 is not a multiple of AZUREML_NODE_COUNT 2: every node needs the same"
+            " number of"
             " processes.",
             id="nodes of different sizes",
         ),
         pytest.param(
             azure(0, 2, 0),
             0,
-            "WORLD_SIZE 2 is not a multiple of AZUREML_NODE_COUNT 0: every node needs the same number of"
+            "WORLD_SIZE 2 is not a multiple of AZUREML_NODE_COUNT 0: every node needs the same"
+            " number of"
             " processes.",
             id="no node",
         ),
@@ -56,35 +60,40 @@ from train_pytorch_model.machine.launch import LaunchError, decide
             mpi(0, 8, 0, 4),
             4,
             "MPI has started 8 processes on several nodes, and none of AZ_BATCH_MASTER_NODE,"
-            " AZ_BATCHAI_MPI_MASTER_NODE and MASTER_ADDR says where they meet. Set MASTER_ADDR to the address"
+            " AZ_BATCHAI_MPI_MASTER_NODE and MASTER_ADDR says where they meet. Set MASTER_ADDR to"
+            " the address"
             " of the first node.",
             id="MPI on two nodes that do not know where to meet",
         ),
         pytest.param(
             torchrun(1, 4, 1, 4),
             2,
-            "The process count per node, 4, is larger than the processing units: this node has 2 GPUs. Start"
+            "The process count per node, 4, is larger than the processing units: this node has 2"
+            " GPUs. Start"
             " at most one process per GPU.",
             id="torchrun, more processes than GPUs",
         ),
         pytest.param(
             azure(5, 8, 2, LOCAL_RANK="1"),
             2,
-            "The process count per node, 4, is larger than the processing units: this node has 2 GPUs. Start"
+            "The process count per node, 4, is larger than the processing units: this node has 2"
+            " GPUs. Start"
             " at most one process per GPU.",
             id="Azure, more processes than GPUs",
         ),
         pytest.param(
             mpi(0, 4, 0, 4),
             2,
-            "The process count per node, 4, is larger than the processing units: this node has 2 GPUs. Start"
+            "The process count per node, 4, is larger than the processing units: this node has 2"
+            " GPUs. Start"
             " at most one process per GPU.",
             id="MPI, more processes than GPUs",
         ),
         pytest.param(
             {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": ADDRESS},
             1,
-            "The process count per node, 2, is larger than the processing units: this node has 1 GPUs. Start"
+            "The process count per node, 2, is larger than the processing units: this node has 1"
+            " GPUs. Start"
             " at most one process per GPU.",
             id="another launcher, more processes than GPUs",
         ),

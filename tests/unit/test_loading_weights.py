@@ -51,42 +51,59 @@ def test_all_weights_are_loaded(tmp_path: Path, state: dict[str, Tensor]) -> Non
 def test_weights_of_a_wrapped_network_are_loaded(
     tmp_path: Path, state: dict[str, Tensor], prefix: str
 ) -> None:
-    inside = {"n_averaged": torch.tensor(3), **{prefix + name: value for name, value in state.items()}}
+    inside = {
+        "n_averaged": torch.tensor(3),
+        **{prefix + name: value for name, value in state.items()},
+    }
     network = fresh()
     load_weights(network, "fc", saved(tmp_path / "model", inside))
     assert all(torch.equal(value, state[name]) for name, value in network.state_dict().items())
 
 
 @pytest.mark.parametrize("prefix", ["", "backbone.", "module.encoder_q."])
-def test_a_backbone_without_a_head_is_loaded(tmp_path: Path, state: dict[str, Tensor], prefix: str) -> None:
+def test_a_backbone_without_a_head_is_loaded(
+    tmp_path: Path, state: dict[str, Tensor], prefix: str
+) -> None:
     backbone = {prefix + name: value for name, value in state.items() if not name.startswith("fc.")}
-    others = {f"{prefix}fc.0.weight": torch.ones(128, 512), "queue": torch.ones(1)} if prefix else {}
+    others = (
+        {f"{prefix}fc.0.weight": torch.ones(128, 512), "queue": torch.ones(1)} if prefix else {}
+    )
     network = fresh()
     head = network.state_dict()["fc.weight"].clone()
     loaded = load_weights(network, "fc", saved(tmp_path / "model", backbone | others))
     found = network.state_dict()
-    assert all(torch.equal(found[name], state[name]) for name in state if not name.startswith("fc."))
+    assert all(
+        torch.equal(found[name], state[name]) for name in state if not name.startswith("fc.")
+    )
     assert torch.equal(found["fc.weight"], head)
     under = f" under {prefix}" if prefix else ""
     assert loaded == f"{len(backbone)} tensors{under}; it has no last layer"
 
 
 @pytest.mark.parametrize("prefix", ["", "backbone."])
-def test_features_without_a_classifier_of_several_layers_are_loaded(tmp_path: Path, prefix: str) -> None:
+def test_features_without_a_classifier_of_several_layers_are_loaded(
+    tmp_path: Path, prefix: str
+) -> None:
     given = build("mobilenet_v3_small", False, 3).state_dict()
-    features = {prefix + name: value for name, value in given.items() if name.startswith("features.")}
+    features = {
+        prefix + name: value for name, value in given.items() if name.startswith("features.")
+    }
     network = build("mobilenet_v3_small", False, 5)
     hidden = network.state_dict()["classifier.0.weight"].clone()
     loaded = load_weights(network, "classifier.3", saved(tmp_path / "model", features))
     found = network.state_dict()
-    assert all(torch.equal(found[name.removeprefix(prefix)], value) for name, value in features.items())
+    assert all(
+        torch.equal(found[name.removeprefix(prefix)], value) for name, value in features.items()
+    )
     assert torch.equal(found["classifier.0.weight"], hidden)
     under = f" under {prefix}" if prefix else ""
     assert loaded == f"{len(features)} tensors{under}; it has none of the classifier's layers"
 
 
 def test_weights_that_are_not_finite_are_refused(tmp_path: Path, state: dict[str, Tensor]) -> None:
-    path = saved(tmp_path / "weights", {**state, "conv1.weight": state["conv1.weight"] * float("nan")})
+    path = saved(
+        tmp_path / "weights", {**state, "conv1.weight": state["conv1.weight"] * float("nan")}
+    )
     with pytest.raises(
         ParameterError, match=r"weights cannot be used: it holds numbers that are not finite\."
     ):
@@ -95,7 +112,9 @@ def test_weights_that_are_not_finite_are_refused(tmp_path: Path, state: dict[str
 
 
 def test_weights_of_a_deeper_network_do_not_pass_for_its_beginning(tmp_path: Path) -> None:
-    deeper = {f"module.{name}": value for name, value in build("resnet34", False, 3).state_dict().items()}
+    deeper = {
+        f"module.{name}": value for name, value in build("resnet34", False, 3).state_dict().items()
+    }
     with pytest.raises(WeightsError, match=r"layer1\.2\.conv1\.weight is unexpected"):
         load_weights(fresh(), "fc", saved(tmp_path / "model", deeper))
 
@@ -109,7 +128,8 @@ def test_weights_of_a_deeper_network_do_not_pass_for_its_beginning(tmp_path: Pat
 )
 def test_it_is_said_what_was_loaded(tmp_path: Path, classes: int, said: str) -> None:
     given = {
-        f"module.{name}": value for name, value in build("resnet18", False, classes).state_dict().items()
+        f"module.{name}": value
+        for name, value in build("resnet18", False, classes).state_dict().items()
     }
     loaded = load_weights(fresh(), "fc", saved(tmp_path / "model", given))
     assert loaded == said
@@ -121,7 +141,9 @@ def test_the_best_weights_in_a_checkpoint_of_this_program_are_loaded(
     others = {name: torch.zeros_like(value) for name, value in state.items()}
     parts = {"best": state, "momentum": others, "network": others}
     tensors = {f"{part}.{name}": parts[part][name].clone() for part in parts for name in state}
-    safetensors.torch.save_file({**tensors, "statistics.0": torch.ones(9)}, tmp_path / "000001.safetensors")
+    safetensors.torch.save_file(
+        {**tensors, "statistics.0": torch.ones(9)}, tmp_path / "000001.safetensors"
+    )
     network = fresh()
     assert " under best., " in load_weights(network, "fc", tmp_path / "000001.safetensors")
     assert torch.equal(network.state_dict()["conv1.weight"], state["conv1.weight"])
@@ -142,13 +164,20 @@ def test_a_trained_head_keeps_the_rows_of_known_categories_by_name(
 def as_torchvision_wrote_it(architecture: str, network: nn.Module) -> dict[str, Tensor]:
     """The state dict with the older names of torchvision's published weights files."""
     names: dict[str, tuple[str, Callable[[re.Match[str]], str]]] = {
-        "densenet121": (r"(denselayer\d+\.(?:norm|conv))([12]\.)", lambda found: f"{found[1]}.{found[2]}"),
+        "densenet121": (
+            r"(denselayer\d+\.(?:norm|conv))([12]\.)",
+            lambda found: f"{found[1]}.{found[2]}",
+        ),
         "vit_b_32": (r"mlp\.([03])\.", lambda found: f"mlp.linear_{1 + int(found[1]) // 3}."),
         "resnet18": ("^$", lambda _: ""),
     }
     pattern, old = names[architecture]
     state = network.state_dict().items()
-    return {re.sub(pattern, old, name): value for name, value in state if "num_batches_tracked" not in name}
+    return {
+        re.sub(pattern, old, name): value
+        for name, value in state
+        if "num_batches_tracked" not in name
+    }
 
 
 @pytest.mark.parametrize("architecture", ["resnet18", "densenet121", "vit_b_32"])
@@ -171,7 +200,9 @@ def test_a_head_for_other_categories_is_replaced_and_the_other_weights_are_kept(
     found = network.state_dict()
     assert found["fc.weight"].shape == (4, 512)
     assert found["fc.bias"].shape == (4,)
-    assert all(torch.equal(found[name], before[name]) for name in before if not name.startswith("fc."))
+    assert all(
+        torch.equal(found[name], before[name]) for name in before if not name.startswith("fc.")
+    )
     torch.manual_seed(5)
     again = build_model(untrained, tuple("abcd"))
     assert torch.equal(again.state_dict()["fc.weight"], found["fc.weight"])
@@ -205,7 +236,9 @@ def test_a_head_for_the_same_number_of_categories_is_kept(untrained: ModelDirect
             id="a missing weight",
         ),
         pytest.param(
-            lambda state: state.update(extra=torch.ones(1)), "extra is unexpected.", id="an extra weight"
+            lambda state: state.update(extra=torch.ones(1)),
+            "extra is unexpected.",
+            id="an extra weight",
         ),
         pytest.param(
             lambda state: state.update({"conv1.weight": torch.ones(64, 3, 3, 3)}),
@@ -235,8 +268,10 @@ def test_a_head_for_the_same_number_of_categories_is_kept(untrained: ModelDirect
         pytest.param(lambda state: state.pop("fc.bias"), "fc.bias is missing.", id="half a head"),
         pytest.param(
             lambda state: [state.pop(name) for name in list(state) if name.startswith("layer1.0.")],
-            "layer1.0.conv1.weight is missing; layer1.0.bn1.weight is missing; layer1.0.bn1.bias is missing;"
-            " layer1.0.bn1.running_mean is missing; layer1.0.bn1.running_var is missing, and 5 more.",
+            "layer1.0.conv1.weight is missing; layer1.0.bn1.weight is missing; layer1.0.bn1.bias is"
+            " missing;"
+            " layer1.0.bn1.running_mean is missing; layer1.0.bn1.running_var is missing, and 5"
+            " more.",
             id="many",
         ),
     ],

@@ -17,7 +17,9 @@ from tests.unit.test_tracking import DESCRIPTION, IMAGES, record, tracking
 
 from train_pytorch_model.tracking.mlflow_run import MlflowRun
 
-pytestmark = pytest.mark.filterwarnings("ignore::Warning:sqlalchemy", "ignore::Warning:mlflow")  # not ours
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::Warning:sqlalchemy", "ignore::Warning:mlflow"
+)  # not ours
 
 OPEN_A_RUN = """
 from pathlib import Path
@@ -65,7 +67,9 @@ def test_a_deleted_run_is_replaced_by_a_new_one(tmp_path: Path) -> None:
     assert (tmp_path / "mlflow_run").read_text() != run_id
 
 
-def test_a_store_that_fails_once_keeps_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_store_that_fails_once_keeps_the_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     MlflowRun(DESCRIPTION, tmp_path / "mlflow_run", 1_000)
     run_id = (tmp_path / "mlflow_run").read_text()
 

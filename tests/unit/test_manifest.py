@@ -5,7 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.formats.run_folder import differences, published_fingerprint, write_manifest
+from train_pytorch_model.formats.run_folder import (
+    differences,
+    published_fingerprint,
+    write_manifest,
+)
 
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 NOTHING = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -33,8 +37,12 @@ def test_only_a_complete_directory_has_a_published_fingerprint(tmp_path: Path) -
     assert published_fingerprint(tmp_path) == {"parameters": "--epochs 1"}
 
 
-@pytest.mark.parametrize("text", [None, "", "[]", "{}", '{"fingerprint": "x"}', '{"fingerprint": null}'])
-def test_a_directory_without_a_valid_manifest_has_no_fingerprint(tmp_path: Path, text: str | None) -> None:
+@pytest.mark.parametrize(
+    "text", [None, "", "[]", "{}", '{"fingerprint": "x"}', '{"fingerprint": null}']
+)
+def test_a_directory_without_a_valid_manifest_has_no_fingerprint(
+    tmp_path: Path, text: str | None
+) -> None:
     (tmp_path / "_meta.yaml").touch()
     if text is not None:
         (tmp_path / "manifest.json").write_text(text)

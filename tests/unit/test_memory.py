@@ -37,17 +37,29 @@ MACHINE = {"meminfo": f"MemTotal: 99 kB\nMemAvailable:  {8 << 20} kB\n"}
     ("texts", "expected"),
     [
         pytest.param({}, 8 * GIB, id="no cgroup"),
-        pytest.param({"limit": "max", "used": "5", "stat": "inactive_file 7"}, 8 * GIB, id="no limit"),
         pytest.param(
-            {"limit": str(3 * GIB), "used": str(2 * GIB), "stat": f"anon 1\ninactive_file {GIB // 2}\n"},
+            {"limit": "max", "used": "5", "stat": "inactive_file 7"}, 8 * GIB, id="no limit"
+        ),
+        pytest.param(
+            {
+                "limit": str(3 * GIB),
+                "used": str(2 * GIB),
+                "stat": f"anon 1\ninactive_file {GIB // 2}\n",
+            },
             GIB + GIB // 2,
             id="v2",
         ),
         pytest.param(
-            {"limit": str(64 * GIB), "used": "0", "stat": "inactive_file 0"}, 8 * GIB, id="a higher limit"
+            {"limit": str(64 * GIB), "used": "0", "stat": "inactive_file 0"},
+            8 * GIB,
+            id="a higher limit",
         ),
-        pytest.param({"limit": str(GIB), "used": str(2 * GIB), "stat": "inactive_file 0"}, 0, id="all used"),
-        pytest.param({"limit": str(GIB), "used": "0", "stat": "anon 1"}, 8 * GIB, id="incomplete v2"),
+        pytest.param(
+            {"limit": str(GIB), "used": str(2 * GIB), "stat": "inactive_file 0"}, 0, id="all used"
+        ),
+        pytest.param(
+            {"limit": str(GIB), "used": "0", "stat": "anon 1"}, 8 * GIB, id="incomplete v2"
+        ),
         pytest.param(
             {
                 "old_limit": str(2 * GIB),
@@ -66,7 +78,9 @@ def test_the_smaller_of_machine_and_container_counts(
     assert available_memory(proc=root, cgroup=root) == expected
 
 
-@pytest.mark.parametrize("meminfo", [None, "MemTotal: 5 kB\n", "MemAvailable: much kB\n", "MemAvailable:\n"])
+@pytest.mark.parametrize(
+    "meminfo", [None, "MemTotal: 5 kB\n", "MemAvailable: much kB\n", "MemAvailable:\n"]
+)
 def test_half_of_the_memory_counts_if_the_available_memory_is_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meminfo: str | None
 ) -> None:
@@ -103,7 +117,9 @@ keep_freed_memory()
 faults_of_ten_rounds()
 print(by_itself, faults_of_ten_rounds())
 """
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     by_itself, kept = map(int, ended.stdout.split())
     assert kept < 100 < by_itself
 
@@ -125,5 +141,7 @@ kept = resident_mib()
 release_freed_memory()
 print(kept - resident_mib())
 """
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert int(ended.stdout) > 40

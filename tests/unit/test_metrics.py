@@ -27,7 +27,9 @@ def test_means_are_over_images_and_not_over_batches() -> None:
     logits = torch.randn(10, 7, generator=generator)
     targets = torch.randint(0, 7, (10,), generator=generator)
     at_once = sums_of((logits, targets))
-    in_parts = sums_of((logits[:7], targets[:7]), (logits[7:8], targets[7:8]), (logits[8:], targets[8:]))
+    in_parts = sums_of(
+        (logits[:7], targets[:7]), (logits[7:8], targets[7:8]), (logits[8:], targets[8:])
+    )
     assert at_once.loss == pytest.approx(F.cross_entropy(logits.double(), targets).item(), abs=1e-6)
     assert in_parts.loss == pytest.approx(at_once.loss, abs=1e-6)
     assert (in_parts.top1, in_parts.top5, in_parts.images) == (at_once.top1, at_once.top5, 10)

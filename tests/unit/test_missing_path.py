@@ -85,7 +85,9 @@ def test_a_file_is_missed_as_a_file(tmp_path: Path, name: str) -> None:
         open_images_at_any_depth(tmp_path / name, "Dataset")
 
 
-@pytest.mark.parametrize("arguments", [["--input", "", "--output", "x"], ["--output", "x", "--input="]])
+@pytest.mark.parametrize(
+    "arguments", [["--input", "", "--output", "x"], ["--output", "x", "--input="]]
+)
 def test_an_empty_value_is_no_path(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:

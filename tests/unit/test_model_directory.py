@@ -128,11 +128,20 @@ def test_incomplete_or_invalid_model_directories_are_refused(
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"type": "ImageDirectory"}, "_meta.yaml says type 'ImageDirectory', expected 'ModelDirectory'."),
-        ({"type": ["ModelDirectory"]}, "_meta.yaml says type ['ModelDirectory'], expected 'ModelDirectory'."),
+        (
+            {"type": "ImageDirectory"},
+            "_meta.yaml says type 'ImageDirectory', expected 'ModelDirectory'.",
+        ),
+        (
+            {"type": ["ModelDirectory"]},
+            "_meta.yaml says type ['ModelDirectory'], expected 'ModelDirectory'.",
+        ),
         ({"model": None}, "_meta.yaml does not name its model."),
         ({"model": {"a": 1}}, "_meta.yaml does not name its model."),
-        ({"model": "../model_spec.yaml"}, "'../model_spec.yaml' is not a path inside the directory."),
+        (
+            {"model": "../model_spec.yaml"},
+            "'../model_spec.yaml' is not a path inside the directory.",
+        ),
         ({"model": ""}, "'' is not a path inside the directory."),
         ({"model": "a" * 5000}, "aaa is missing."),
     ],
@@ -149,17 +158,33 @@ def test_a_meta_without_a_valid_reference_is_refused(
     [
         (
             "",
-            "index_to_label.csv should be lines of `index,label` under the line `,label`: not enough values",
+            "index_to_label.csv should be lines of `index,label` under the line `,label`: not"
+            " enough values",
         ),
-        (",label\n", "index_to_label.csv should have the line `,label` and then the indices from 0 on"),
+        (
+            ",label\n",
+            "index_to_label.csv should have the line `,label` and then the indices from 0 on",
+        ),
         (
             "index,label\n0,a\n1,b\n",
             "should have the line `,label` and then the indices from 0 on, each once.",
         ),
-        (",label\n0,a\n2,b\n", "should have the line `,label` and then the indices from 0 on, each once."),
-        (",label\n0,a\n0,b\n", "should have the line `,label` and then the indices from 0 on, each once."),
-        (",label\n-1,a\n0,b\n", "should have the line `,label` and then the indices from 0 on, each once."),
-        (",label\na,0\nb,1\n", "under the line `,label`: invalid literal for int() with base 10: 'a'."),
+        (
+            ",label\n0,a\n2,b\n",
+            "should have the line `,label` and then the indices from 0 on, each once.",
+        ),
+        (
+            ",label\n0,a\n0,b\n",
+            "should have the line `,label` and then the indices from 0 on, each once.",
+        ),
+        (
+            ",label\n-1,a\n0,b\n",
+            "should have the line `,label` and then the indices from 0 on, each once.",
+        ),
+        (
+            ",label\na,0\nb,1\n",
+            "under the line `,label`: invalid literal for int() with base 10: 'a'.",
+        ),
         (",label\n0,a\n\n1,b\n", "under the line `,label`: not enough values to unpack"),
         (",label\n0,a,b\n", "under the line `,label`: too many values to unpack"),
         (b",label\n0,\xff\n", "under the line `,label`: 'utf-8' codec can't decode byte 0xff"),
@@ -216,7 +241,9 @@ def test_nothing_that_a_directory_names_is_imported(tmp_path: Path) -> None:
     finally:
         is_listening = False
     assert imported[-1] == "this_module_does_not_exist"
-    assert not [name for name in imported if "hostile" in name or "antigravity" in name or "azureml" in name]
+    assert not [
+        name for name in imported if "hostile" in name or "antigravity" in name or "azureml" in name
+    ]
 
 
 def test_an_error_about_an_open_directory_names_port_and_path(tmp_path: Path) -> None:

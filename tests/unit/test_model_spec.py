@@ -22,7 +22,11 @@ def test_the_option_is_the_one_of_the_family(tmp_path: Path) -> None:
         }
 
     directory = open_changed(tmp_path, densenet)
-    assert (directory.architecture, directory.option, directory.is_pretrained) == ("densenet201", True, True)
+    assert (directory.architecture, directory.option, directory.is_pretrained) == (
+        "densenet201",
+        True,
+        True,
+    )
 
 
 def test_init_params_may_name_only_the_architecture(tmp_path: Path) -> None:
@@ -42,7 +46,8 @@ def test_the_recipe_is_read(tmp_path: Path) -> None:
     [
         pytest.param(
             lambda spec: spec.pop("flavor"),
-            "it is not a PyTorch model: model_spec.yaml says flavor None, serialization_method None;"
+            "it is not a PyTorch model: model_spec.yaml says flavor None, serialization_method"
+            " None;"
             " expected 'pytorch', 'state_dict'.",
             id="no flavor",
         ),
@@ -53,12 +58,14 @@ def test_the_recipe_is_read(tmp_path: Path) -> None:
         ),
         pytest.param(
             lambda spec: spec.update(flavor={}, model_type="pickle"),
-            "it is not a PyTorch model: model_spec.yaml says flavor 'pickle', serialization_method None",
+            "it is not a PyTorch model: model_spec.yaml says flavor 'pickle', serialization_method"
+            " None",
             id="the designer's other models",
         ),
         pytest.param(
             lambda spec: spec["flavor"].update(serialization_method="pickle"),
-            "it is not a PyTorch model: model_spec.yaml says flavor 'pytorch', serialization_method 'pickle'",
+            "it is not a PyTorch model: model_spec.yaml says flavor 'pytorch', serialization_method"
+            " 'pickle'",
             id="a pickled module",
         ),
         pytest.param(
@@ -88,7 +95,8 @@ def test_the_recipe_is_read(tmp_path: Path) -> None:
         ),
         pytest.param(
             lambda spec: params(spec).update(model_name="densenet121"),
-            "model_spec.yaml says model_name 'densenet121'. ResNet has resnet18, resnet34, resnet50,",
+            "model_spec.yaml says model_name 'densenet121'. ResNet has resnet18, resnet34,"
+            " resnet50,",
             id="an architecture of another family",
         ),
         pytest.param(
@@ -143,7 +151,9 @@ def test_the_recipe_is_read(tmp_path: Path) -> None:
             id="a label map that is not a file name",
         ),
         pytest.param(
-            lambda spec: spec.update(label_map_file="labels.csv"), "labels.csv is missing.", id="no label map"
+            lambda spec: spec.update(label_map_file="labels.csv"),
+            "labels.csv is missing.",
+            id="no label map",
         ),
         pytest.param(
             lambda spec: spec.update(label_map_file="/etc/passwd"),
@@ -161,17 +171,23 @@ def test_the_recipe_is_read(tmp_path: Path) -> None:
             id="inputs that are not a list",
         ),
         pytest.param(
-            lambda spec: spec.update(inputs=[{"pre_processor": {"class": "Pickled", "init_params": {}}}]),
+            lambda spec: spec.update(
+                inputs=[{"pre_processor": {"class": "Pickled", "init_params": {}}}]
+            ),
             "model_spec.yaml names pre_processor 'Pickled', expected 'ImageNormalizer'.",
             id="another pre_processor",
         ),
         pytest.param(
             lambda spec: spec.update(
                 inputs=[
-                    {"pre_processor": PRE_PROCESSOR | {"init_params": {"mean": [127.5] * 3, "std": [1] * 3}}}
+                    {
+                        "pre_processor": PRE_PROCESSOR
+                        | {"init_params": {"mean": [127.5] * 3, "std": [1] * 3}}
+                    }
                 ]
             ),
-            "model_spec.yaml has no usable pre_processor in inputs: Recipe: mean should be three values",
+            "model_spec.yaml has no usable pre_processor in inputs: Recipe: mean should be three"
+            " values",
             id="a mean in other units",
         ),
     ],
@@ -182,7 +198,10 @@ def test_the_spec_of_an_unsupported_network_is_refused(
     with pytest.raises(InvalidModelDirectoryError) as raised:
         open_changed(tmp_path, change)
     message = str(raised.value)
-    assert message.startswith(f'ModelDirectory "Untrained model {tmp_path}" is invalid. Reason: {reason}')
+    assert message.startswith(
+        f'ModelDirectory "Untrained model {tmp_path}" is invalid. Reason: {reason}'
+    )
     assert message.endswith(
-        "Connect a PyTorch model such as ResNet or DenseNet, as init-model or the designer writes it."
+        "Connect a PyTorch model such as ResNet or DenseNet, as init-model or the designer writes"
+        " it."
     )

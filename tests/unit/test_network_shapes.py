@@ -8,7 +8,11 @@ import torch
 from train_pytorch_model.image_classifier.architectures import build
 from train_pytorch_model.networks.batch_norms import is_depthwise
 from train_pytorch_model.networks.models import freeze_backbone
-from train_pytorch_model.networks.shapes import WithoutMemory, count_first_parameters, min_local_batch
+from train_pytorch_model.networks.shapes import (
+    WithoutMemory,
+    count_first_parameters,
+    min_local_batch,
+)
 from train_pytorch_model.words.errors import ParameterError
 
 

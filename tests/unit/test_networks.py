@@ -23,7 +23,10 @@ def test_with_a_frozen_backbone_only_the_head_is_trained_and_statistics_are_kept
     network = build("resnet18", False, 3)
     freeze_backbone(network, "resnet18")
     set_training_mode(network)
-    assert [name for name, p in network.named_parameters() if p.requires_grad] == ["fc.weight", "fc.bias"]
+    assert [name for name, p in network.named_parameters() if p.requires_grad] == [
+        "fc.weight",
+        "fc.bias",
+    ]
     before = copy.deepcopy(network.state_dict())
     network(torch.randn(4, 3, 32, 32)).sum().backward()
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())

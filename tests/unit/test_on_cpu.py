@@ -47,7 +47,14 @@ lengths = st.integers(1, 8)
 strides = st.integers(2, 4)
 
 
-@given(lengths, lengths, st.integers(1, 7), strides, st.tuples(st.integers(0, 3), st.integers(0, 3)), strides)
+@given(
+    lengths,
+    lengths,
+    st.integers(1, 7),
+    strides,
+    st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    strides,
+)
 def test_the_gradient_is_zero_exactly_where_a_weight_meets_only_padding(
     height: int, width: int, size: int, stride: int, padding: tuple[int, int], dilation: int
 ) -> None:
@@ -71,7 +78,9 @@ def test_the_gradient_is_zero_exactly_where_a_weight_meets_only_padding(
         ("regnet_y_400mf", MIN_EARLY_SIZE, True),
     ],
 )
-def test_images_of_the_smallest_early_size_meet_all_weights(name: str, side: int, meet_all: bool) -> None:
+def test_images_of_the_smallest_early_size_meet_all_weights(
+    name: str, side: int, meet_all: bool
+) -> None:
     network = build(name, False, 3)
     keep_unseen_weights(network, side, side)
     assert any(parameter._backward_hooks for parameter in network.parameters()) is not meet_all

@@ -37,7 +37,11 @@ def test_a_folder_is_split_by_category_the_same_way_for_a_seed(tmp_path: Path) -
 
 
 def test_small_categories_leave_more_for_the_test(tmp_path: Path) -> None:
-    assert sizes(open_parts(paint_folders(tmp_path / "few", 20, size=(4, 4)), seed=1)) == [36, 12, 12]
+    assert sizes(open_parts(paint_folders(tmp_path / "few", 20, size=(4, 4)), seed=1)) == [
+        36,
+        12,
+        12,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +53,9 @@ def test_small_categories_leave_more_for_the_test(tmp_path: Path) -> None:
         (("train", "test"), [12, 3, 9]),
     ],
 )
-def test_parts_that_are_there_are_kept(tmp_path: Path, found: tuple[str, ...], expected: list[int]) -> None:
+def test_parts_that_are_there_are_kept(
+    tmp_path: Path, found: tuple[str, ...], expected: list[int]
+) -> None:
     per_category = {"tr": 5, "va": 2, "te": 3}
     for name in found:
         paint_folders(tmp_path / name, per_category[name[:2].lower()], size=(4, 4))
@@ -99,7 +105,9 @@ def test_the_split_is_written_down(tmp_path: Path) -> None:
 def test_a_split_of_many_images_is_not_held_in_memory(tmp_path: Path) -> None:
     names = Packer(f"a/{index}.jpg" for index in range(20_000)).finish()
     listing = Listing(names, np.zeros(len(names), np.int32), ("a",), ("id", "category"), {})
-    parts = Parts(*(images_of(listing, tmp_path / name, "Dataset") for name in ("train", "val", "test")))
+    parts = Parts(
+        *(images_of(listing, tmp_path / name, "Dataset") for name in ("train", "val", "test"))
+    )
     tracemalloc.start()
     write_split(tmp_path / "split.csv", parts)
     _, peak = tracemalloc.get_traced_memory()

@@ -108,14 +108,22 @@ def test_the_data_set_that_was_meant_is_named(tmp_path: Path, port: str) -> None
 
 @pytest.mark.parametrize(
     ("empty", "text"),
-    [([], "'blue'"), (["red"], "'blue', with images; 1 other is empty"), (["a", "b"], "2 others are empty")],
+    [
+        ([], "'blue'"),
+        (["red"], "'blue', with images; 1 other is empty"),
+        (["a", "b"], "2 others are empty"),
+    ],
 )
-def test_a_single_category_with_images_is_an_error(tmp_path: Path, empty: list[str], text: str) -> None:
+def test_a_single_category_with_images_is_an_error(
+    tmp_path: Path, empty: list[str], text: str
+) -> None:
     for name in ("training", "validation"):
         paint_folders(tmp_path / name, 2, ("blue",))
         for category in empty:
             (tmp_path / name / category).mkdir()
-    with pytest.raises(InvalidDatasetError, match=rf"it has one category, .*{text}\. A classifier needs"):
+    with pytest.raises(
+        InvalidDatasetError, match=rf"it has one category, .*{text}\. A classifier needs"
+    ):
         open_painted(tmp_path)
 
 
@@ -123,7 +131,9 @@ def test_a_single_category_with_images_is_an_error(tmp_path: Path, empty: list[s
 def test_images_without_categories_are_refused(tmp_path: Path, port: str) -> None:
     (tmp_path / port).mkdir()
     paint("blue", 0).save(tmp_path / port / "a.png")
-    with pytest.raises(NotLabeledDatasetError, match=f"no label column in .*{port.title()} dataset"):
+    with pytest.raises(
+        NotLabeledDatasetError, match=f"no label column in .*{port.title()} dataset"
+    ):
         open_painted(tmp_path)
 
 
@@ -164,13 +174,17 @@ def test_the_fingerprint_depends_on_image_sizes_but_not_on_flips(tmp_path: Path)
     inputs = open_painted(tmp_path)
     run = inputs.fingerprint(TrainConfig())
     assert run["recipe"] == (  # these very words, or runs in flight could not be resumed
-        "--image-size 32,32 --training-size 32,32 --early-size 32,32 --crop-fraction 1.0 --framing crop"
-        " --augmentation none --crop-area 0.08 --label-smoothing 0.0 --cutmix 0.0 --balance-classes False"
+        "--image-size 32,32 --training-size 32,32 --early-size 32,32 --crop-fraction 1.0 --framing"
+        " crop"
+        " --augmentation none --crop-area 0.08 --label-smoothing 0.0 --cutmix 0.0 --balance-classes"
+        " False"
         " --freeze-backbone False --background 255,255,255 --optimizer auto --precision auto"
         " --mean 0.5,0.5,0.5 --std 0.5,0.5,0.5"
     )
     assert all(inputs.with_flips(flip).fingerprint(TrainConfig()) == run for flip in (True, False))
-    smaller = replace(inputs, recipe=replace(inputs.recipe, training_size=(16, 16), early_size=(16, 16)))
+    smaller = replace(
+        inputs, recipe=replace(inputs.recipe, training_size=(16, 16), early_size=(16, 16))
+    )
     assert list(differing_options(run, smaller.fingerprint(TrainConfig()))) == [
         ("--training-size", "32,32", "16,16"),
         ("--early-size", "32,32", "16,16"),
@@ -183,7 +197,9 @@ def test_the_fingerprint_depends_on_the_model(tmp_path: Path, file: str) -> None
     before = inputs.fingerprint(TrainConfig())["untrained_model"]
     with (tmp_path / "model" / file).open("ab") as opened:
         opened.write(b"#")
-    assert inputs.fingerprint(TrainConfig())["untrained_model"] == before  # computed when it was opened
+    assert (
+        inputs.fingerprint(TrainConfig())["untrained_model"] == before
+    )  # computed when it was opened
     again = open_training_inputs(inputs.model.root, inputs.training.root, inputs.validation.root)
     assert again.fingerprint(TrainConfig())["untrained_model"] != before
 
@@ -202,7 +218,9 @@ def test_an_untrained_model_cannot_score(tmp_path: Path) -> None:
 
 
 def test_a_trained_model_scores_images_with_and_without_categories(tmp_path: Path) -> None:
-    recipe = Recipe(image_size=(16, 24), crop_fraction=0.5, augmentation="none", mean=HALF, std=HALF)
+    recipe = Recipe(
+        image_size=(16, 24), crop_fraction=0.5, augmentation="none", mean=HALF, std=HALF
+    )
     model = write_model(tmp_path / "model", recipe, categories=("x", "y"))
     (tmp_path / "data").mkdir()
     for name in ("a", "b"):
@@ -248,7 +266,8 @@ def test_a_designer_model_needs_an_image_size(tmp_path: Path) -> None:
     root = write_model(tmp_path / "model", Recipe(mean=HALF, std=HALF), categories=("x", "y"))
     assert open_trained_model(root, 400)[1].framing == Framing(400, 400, 1.0)
     with pytest.raises(
-        ParameterError, match=r"model does not record its image size; .* Give it with --image-size\.$"
+        ParameterError,
+        match=r"model does not record its image size; .* Give it with --image-size\.$",
     ):
         open_trained_model(root, None)
 

@@ -37,7 +37,10 @@ def test_only_the_head_has_a_higher_learning_rate(architecture: str) -> None:
         for parameter in group["params"]
     }
     assert found == {
-        parameter: (7.0 if parameter in set(head.parameters()) else 1.0, 1e-4 if parameter.ndim > 1 else 0.0)
+        parameter: (
+            7.0 if parameter in set(head.parameters()) else 1.0,
+            1e-4 if parameter.ndim > 1 else 0.0,
+        )
         for parameter in network.parameters()
     }
     assert sum(len(group["params"]) for group in optimizer.param_groups) == len(found)
@@ -81,7 +84,10 @@ def test_a_step_of_adamw_is_the_learning_rate_whatever_the_gradient() -> None:
 
 def test_without_a_new_head_all_have_the_scheduled_learning_rate() -> None:
     groups: list[dict[str, Any]] = make_optimizer(nn.Linear(3, 3)).param_groups
-    assert [(group["lr_factor"], group["weight_decay"]) for group in groups] == [(1.0, 1e-4), (1.0, 0.0)]
+    assert [(group["lr_factor"], group["weight_decay"]) for group in groups] == [
+        (1.0, 1e-4),
+        (1.0, 0.0),
+    ]
 
 
 def test_a_step_is_proportional_to_the_learning_rate_factor() -> None:

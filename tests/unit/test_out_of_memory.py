@@ -63,7 +63,8 @@ def test_the_error_says_what_to_do_if_the_minimum_does_not_fit() -> None:
     with pytest.raises(ModuleOutOfMemoryError) as raised:
         largest_that_fits(Room(1), 8, 2, ALONE)
     assert str(raised.value) == (
-        "Memory has been exhausted, unable to complete running of module. Details: not even 2 images fit."
+        "Memory has been exhausted, unable to complete running of module. Details: not even 2"
+        " images fit."
         " Lower the recipe's image_size and training_size, or take another architecture."
     )
     assert raised.value.images_at_once == 2
@@ -90,7 +91,13 @@ def test_other_errors_propagate() -> None:
     ("images", "trained", "least", "then", "told"),
     [
         (16, 16, 1, 8, "16 images at once do not fit (no memory). The same command resumes"),
-        (64, 16, 1, 8, "64 images at once do not fit (no memory). The same command resumes"),  # in validation
+        (
+            64,
+            16,
+            1,
+            8,
+            "64 images at once do not fit (no memory). The same command resumes",
+        ),  # in validation
         (3, 3, 2, 2, "3 images at once do not fit"),
         (2, 2, 2, 2, "not even 2 images fit."),
         (1, 1, 1, 1, "not even one image fits."),
@@ -107,7 +114,9 @@ def test_running_out_of_memory_later_names_the_next_number_to_try(
 
 
 def test_the_cpu_running_out_of_memory_is_recognised_and_other_errors_propagate(plan: Plan) -> None:
-    text = "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory"
+    text = (
+        "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory"
+    )
     with pytest.raises(ModuleOutOfMemoryError), explaining_out_of_memory(plan, 32):
         raise RuntimeError(text)
     with pytest.raises(RuntimeError, match="of another kind"), explaining_out_of_memory(plan, 32):
@@ -125,4 +134,6 @@ def test_the_number_of_images_validated_at_once_follows_their_size(
     spec = replace(plan.inputs.spec, framing=Framing(224, 224, 0.875))
     inputs = replace(plan.inputs, recipe=recipe, spec=spec)
     gpu = World(0, 1, 0, 1, torch.device("cuda"))
-    assert replace(plan, world=gpu, micro_batch=trained, inputs=inputs).validated_at_once == validated
+    assert (
+        replace(plan, world=gpu, micro_batch=trained, inputs=inputs).validated_at_once == validated
+    )

@@ -10,9 +10,19 @@ from typing import Any
 
 import pytest
 
-from train_pytorch_model.formats.outputs import PROBE, check_output, empty_directory, writing_directory
+from train_pytorch_model.formats.outputs import (
+    PROBE,
+    check_output,
+    empty_directory,
+    writing_directory,
+)
 from train_pytorch_model.formats.reading import INCOMPLETE, META
-from train_pytorch_model.formats.writing import CHUNK_BYTES, READ_BACK_AFTER_S, copy_tree, write_durably
+from train_pytorch_model.formats.writing import (
+    CHUNK_BYTES,
+    READ_BACK_AFTER_S,
+    copy_tree,
+    write_durably,
+)
 from train_pytorch_model.words.errors import OutputDirectoryError, UnfinishedOutputError
 
 # ── Output directories ───────────────────────────────────────────────────────────────────────────
@@ -77,7 +87,9 @@ def test_a_directory_may_be_named_like_a_file_if_it_exists(tmp_path: Path) -> No
     check_output(tmp_path / "scores.csv", "output")
 
 
-def test_a_check_without_writing_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_without_writing_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Path, "touch", lambda *_: pytest.fail("it has written"))
     monkeypatch.setattr(Path, "mkdir", lambda *_: pytest.fail("it has written"))
     check_output(tmp_path / "new", "output", by_writing=False)
@@ -96,7 +108,8 @@ def test_a_full_disk_leaves_nothing_and_says_so(tmp_path: Path) -> None:
         write()
     assert raised.value.exit_status == 4
     assert str(raised.value) == (
-        f"--output {output} cannot be finished, and nothing is left of it: [Errno 28] No space left on"
+        f"--output {output} cannot be finished, and nothing is left of it: [Errno 28] No space left"
+        " on"
         " device: 'half'."
     )
     assert list(tmp_path.iterdir()) == []
@@ -213,12 +226,16 @@ def test_data_that_a_mount_has_not_kept_is_detected(
     assert pauses.taken == list(READ_BACK_AFTER_S)
 
 
-def test_data_that_a_mount_shows_late_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_that_a_mount_shows_late_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     for directory in (source, target):
         directory.mkdir()
     (source / "model").write_bytes(b"written")
-    monkeypatch.setattr(os, "fsync", lambda _: (target / "model").unlink())  # the file is not visible yet
+    monkeypatch.setattr(
+        os, "fsync", lambda _: (target / "model").unlink()
+    )  # the file is not visible yet
     copy = target / "model"
     pauses = Pauses(monkeypatch, {2: copy.touch, 3: lambda: copy.write_bytes(b"written")})
     copy_tree(source, target, last="manifest.json")
@@ -227,10 +244,13 @@ def test_data_that_a_mount_shows_late_is_waited_for(tmp_path: Path, monkeypatch:
 
 
 class Pauses:
-    """Replaces `time.sleep`: records the pauses, and does what a mount does during each, by its number."""
+    """Replaces `time.sleep`: records the pauses, and does what a mount does during each, by its
+    number."""
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, meanwhile: Mapping[int, Callable[[], object]] | None = None
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        meanwhile: Mapping[int, Callable[[], object]] | None = None,
     ) -> None:
         self.taken: list[float] = []
         self._meanwhile = meanwhile or {}

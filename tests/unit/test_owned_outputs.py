@@ -57,13 +57,18 @@ def test_an_owner_that_comes_after_the_check_wins(
 
     monkeypatch.setattr(Path, "mkdir", mkdir_later)
     message = r"is not empty: it holds data" if is_complete else r"holds an unfinished result"
-    with pytest.raises(OutputDirectoryError, match=message), writing_directory(output, {}, "output"):
+    with (
+        pytest.raises(OutputDirectoryError, match=message),
+        writing_directory(output, {}, "output"),
+    ):
         pytest.fail("the block ran")
     assert [entry.name for entry in output.iterdir()] == ["data" if is_complete else INCOMPLETE]
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_of_writers_that_start_together_one_at_a_time_owns_an_output(tmp_path: Path, fails: bool) -> None:
+def test_of_writers_that_start_together_one_at_a_time_owns_an_output(
+    tmp_path: Path, fails: bool
+) -> None:
     for trial in range(50):
         output, barrier = tmp_path / f"new/{trial}", Barrier(4)
         with ThreadPoolExecutor(4) as pool:
@@ -71,7 +76,9 @@ def test_of_writers_that_start_together_one_at_a_time_owns_an_output(tmp_path: P
         ended = Counter(end.result() for end in ends)
         if fails:
             assert ended["failed"] + ended["refused"] == 4
-            assert not [*output.glob("*")]  # the directory stays if one that was refused has created it
+            assert not [
+                *output.glob("*")
+            ]  # the directory stays if one that was refused has created it
         else:
             assert ended == {"complete": 1, "refused": 3}
             assert sorted(entry.name for entry in output.iterdir()) == [META, "data"]
@@ -109,7 +116,9 @@ def test_a_writer_that_resumes_replaces_what_it_has_left(tmp_path: Path, text: s
         (tmp_path / "half").touch()
     check_output(tmp_path, "trained_model", token="mine")
     with writing_directory(tmp_path, {}, "trained_model", "mine"):
-        assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [(INCOMPLETE, "mine")]
+        assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [
+            (INCOMPLETE, "mine")
+        ]
     (tmp_path / INCOMPLETE).write_text("")
     with pytest.raises(OutputDirectoryError):  # not alone
         check_output(tmp_path, "trained_model", token="mine")

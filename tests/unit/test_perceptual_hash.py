@@ -50,11 +50,15 @@ def test_a_copy_is_paired_with_its_original_and_with_nothing_else(kind: str) -> 
 
 @pytest.mark.parametrize("num_bytes", [2, 3])
 def test_pairs_are_those_of_imagehash(num_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways of making buckets; ImageHash compares all pairs, by other bits of a similar transform."""
+    """Both ways of making buckets; ImageHash compares all pairs, by other bits of a similar
+    transform.
+    """
     monkeypatch.setattr(module, "MANY", 0 if num_bytes == 3 else 1 << 30)
     originals = scenes(40)
     images = [
-        copy for image in originals for copy in (image, through_jpeg(image, 40), image.transpose(MIRROR))
+        copy
+        for image in originals
+        for copy in (image, through_jpeg(image, 40), image.transpose(MIRROR))
     ]
     theirs = [imagehash.phash(image) for image in images]
     mirrored = [imagehash.phash(image.transpose(MIRROR)) for image in images]
@@ -101,12 +105,16 @@ def test_images_of_little_variety_have_to_be_more_alike() -> None:
 def test_many_twins_do_not_count_as_little_variety() -> None:
     originals = scenes(12)
     hashes = hashes_of(originals + [COPIES["cropped by 1 %"](image) for image in originals * 3])
-    assert {pair for pair in paired(hashes) if pair[0] < 12} >= {(index, 12 + index) for index in range(12)}
+    assert {pair for pair in paired(hashes) if pair[0] < 12} >= {
+        (index, 12 + index) for index in range(12)
+    }
 
 
 def test_known_images_are_paired_with_new_ones_only() -> None:
     known, copies = scenes(30), scenes(5, first=10)
-    hashes = hashes_of([*known, known[0], *(through_jpeg(image) for image in copies), *scenes(9, first=50)])
+    hashes = hashes_of(
+        [*known, known[0], *(through_jpeg(image) for image in copies), *scenes(9, first=50)]
+    )
     assert sorted(paired(hashes, num_known=31)) == [(10 + index, 31 + index) for index in range(5)]
 
 

@@ -25,7 +25,9 @@ def photograph(width: int, height: int) -> Image.Image:
     y, x = np.mgrid[0:height, 0:width]
     rings = 90 * np.sign(np.sin(np.hypot(x - width / 3, y - height / 2) / (width / 40)))
     painted = np.stack([128 + rings, 255 * x / width, 255 * y / height], axis=2)
-    return Image.fromarray((painted + random.normal(0, 6, painted.shape)).clip(0, 255).astype(np.uint8))
+    return Image.fromarray(
+        (painted + random.normal(0, 6, painted.shape)).clip(0, 255).astype(np.uint8)
+    )
 
 
 def jpeg(image: Image.Image, **options: object) -> bytes:
@@ -99,8 +101,12 @@ def test_a_view_is_the_framed_image() -> None:
 
 
 @pytest.mark.parametrize("size", [(41, 31), (33, 90), (60, 40)])
-@pytest.mark.parametrize("framing", [Framing(16, 16, 0.875), Framing(12, 20, 0.5), Framing(64, 60, 0.875)])
-def test_training_frames_nearly_match_the_inference_view(size: tuple[int, int], framing: Framing) -> None:
+@pytest.mark.parametrize(
+    "framing", [Framing(16, 16, 0.875), Framing(12, 20, 0.5), Framing(64, 60, 0.875)]
+)
+def test_training_frames_nearly_match_the_inference_view(
+    size: tuple[int, int], framing: Framing
+) -> None:
     image = ramp(*size)
     whole = Framing(framing.height, framing.width, 1.0)
     expected = view(image, framing).astype(int)

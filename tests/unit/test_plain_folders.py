@@ -55,7 +55,20 @@ def test_names_sort_in_natural_order(names: list[str], expected: list[str]) -> N
 
 @pytest.mark.parametrize(
     "suffix",
-    [".jpg", ".JPEG", ".jfif", ".Jpe", ".png", ".Ppm", ".bmp", ".pgm", ".tif", ".TIFF", ".avif", ".HEIC"],
+    [
+        ".jpg",
+        ".JPEG",
+        ".jfif",
+        ".Jpe",
+        ".png",
+        ".Ppm",
+        ".bmp",
+        ".pgm",
+        ".tif",
+        ".TIFF",
+        ".avif",
+        ".HEIC",
+    ],
 )
 def test_image_suffixes_are_case_insensitive(tmp_path: Path, suffix: str) -> None:
     touch(tmp_path, f"a/x{suffix}", "b/y.png")
@@ -64,7 +77,15 @@ def test_image_suffixes_are_case_insensitive(tmp_path: Path, suffix: str) -> Non
 
 @pytest.mark.parametrize(
     "name",
-    ["__MACOSX", "@eaDir", "lost+found", "$RECYCLE.BIN", ".ipynb_checkpoints", "@Recycle", "__pycache__"],
+    [
+        "__MACOSX",
+        "@eaDir",
+        "lost+found",
+        "$RECYCLE.BIN",
+        ".ipynb_checkpoints",
+        "@Recycle",
+        "__pycache__",
+    ],
 )
 def test_folders_of_the_system_are_not_categories(tmp_path: Path, name: str) -> None:
     listing = read_plain_folders(touch(tmp_path, "a/1.jpg", "b/2.jpg", f"{name}/._1.jpg"))
@@ -120,7 +141,9 @@ def test_skipped_entries_are_counted_by_kind(tmp_path: Path) -> None:
 def test_a_link_in_place_of_a_category_is_refused_by_name(tmp_path: Path, target: str) -> None:
     touch(tmp_path, "a/x.png", "b/y.png")
     (tmp_path / "linked").symlink_to(target)
-    with pytest.raises(MalformedFileError, match=r"these are links:\n  'linked'\n`cp -rL` makes a copy"):
+    with pytest.raises(
+        MalformedFileError, match=r"these are links:\n  'linked'\n`cp -rL` makes a copy"
+    ):
         read_plain_folders(tmp_path)
 
 
@@ -149,7 +172,9 @@ def test_category_names_that_differ_only_in_unicode_form_are_refused(tmp_path: P
         read_plain_folders(tmp_path)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other file systems refuse such names themselves")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="other file systems refuse such names themselves"
+)
 def test_category_names_must_be_utf8_but_file_names_need_not(tmp_path: Path) -> None:
     touch(tmp_path, "a/caf\udce9.png", "b/1.png")
     assert list(read_plain_folders(tmp_path).file_names) == ["a/caf\udce9.png", "b/1.png"]
@@ -159,25 +184,33 @@ def test_category_names_must_be_utf8_but_file_names_need_not(tmp_path: Path) -> 
 
 
 def test_a_folder_that_cannot_be_listed_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(MalformedFileError, match=r"^gone cannot be listed: No such file or directory\.$"):
+    with pytest.raises(
+        MalformedFileError, match=r"^gone cannot be listed: No such file or directory\.$"
+    ):
         read_plain_folders(tmp_path / "gone")
 
 
 @pytest.mark.parametrize(
     "names",
     [
-        pytest.param(["new/1.jpg", "training/_meta.yaml", "training/image/2.jpg"], id="an ImageDirectory"),
+        pytest.param(
+            ["new/1.jpg", "training/_meta.yaml", "training/image/2.jpg"], id="an ImageDirectory"
+        ),
         pytest.param(["train/cat/1.jpg", "val/cat/2.jpg"], id="class folders"),
         pytest.param(["loose/1.jpg", "train/cat/1.jpg"], id="beside a folder of images"),
     ],
 )
 def test_a_folder_that_is_a_data_set_is_not_a_category(tmp_path: Path, names: list[str]) -> None:
-    with pytest.raises(MalformedFileError, match=r"its folder 'train(ing)?' is a data set of its own, not a"):
+    with pytest.raises(
+        MalformedFileError, match=r"its folder 'train(ing)?' is a data set of its own, not a"
+    ):
         read_plain_folders(touch(tmp_path, *names))
 
 
 def test_folders_within_a_category_that_has_images_are_only_counted(tmp_path: Path) -> None:
-    listing = read_plain_folders(touch(tmp_path, "a/1.jpg", "a/thumbs/1.jpg", "b/2.jpg", "c/notes/x.txt"))
+    listing = read_plain_folders(
+        touch(tmp_path, "a/1.jpg", "a/thumbs/1.jpg", "b/2.jpg", "c/notes/x.txt")
+    )
     assert listing.categories == ("a", "b", "c")
     assert listing.ignored == {NESTED: 2}
 

@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from train_pytorch_model.data.loader import PlannedBatch, num_training_steps, plan_training, plan_validation
+from train_pytorch_model.data.loader import (
+    PlannedBatch,
+    num_training_steps,
+    plan_training,
+    plan_validation,
+)
 
 sizes = st.integers(1, 200)
 batch_sizes = st.integers(2, 33)  # training refuses a batch size below the minimum share
@@ -16,7 +21,12 @@ min_local_batchs = st.integers(1, 2)
 
 
 def plans(
-    num_images: int, batch_size: int, min_local_batch: int, world_size: int, epoch: int = 0, seed: int = 1
+    num_images: int,
+    batch_size: int,
+    min_local_batch: int,
+    world_size: int,
+    epoch: int = 0,
+    seed: int = 1,
 ) -> list[list[PlannedBatch]]:
     """The plan of every process."""
     return [
@@ -40,7 +50,9 @@ def test_every_image_is_trained_on_exactly_once(
     ]
     # One image is left over if batches have at most two images, or if it is the only one.
     left_out = (
-        min_local_batch == 2 and num_images % 2 == 1 and (num_images == 1 or batch_size * world_size == 2)
+        min_local_batch == 2
+        and num_images % 2 == 1
+        and (num_images == 1 or batch_size * world_size == 2)
     )
     assert len(seen) == len(set(seen)) == num_images - left_out
     assert set(seen) <= set(range(num_images))
@@ -55,7 +67,9 @@ def test_no_share_is_below_the_minimum_or_above_the_batch_size(
         for plan in plans(num_images, batch_size, min_local_batch, world_size)
         for batch in plan
     }
-    most = max(batch_size, 2 * min_local_batch - 1)  # three images cannot be split into shares of two
+    most = max(
+        batch_size, 2 * min_local_batch - 1
+    )  # three images cannot be split into shares of two
     assert shares <= {0, *range(min_local_batch, most + 1)}
 
 
@@ -67,7 +81,9 @@ def test_all_processes_have_the_same_steps_and_agree_on_their_sizes(
     steps = num_training_steps(num_images, batch_size, min_local_batch, world_size)
     assert [len(plan) for plan in all_plans] == [steps] * world_size
     for batches in zip(*all_plans, strict=True):
-        assert {batch.global_count for batch in batches} == {sum(len(batch.indices) for batch in batches)}
+        assert {batch.global_count for batch in batches} == {
+            sum(len(batch.indices) for batch in batches)
+        }
 
 
 @given(sizes, batch_sizes, min_local_batchs, world_sizes)
@@ -97,7 +113,9 @@ def test_a_resumed_epoch_continues_its_plan(
     images_done = sum(batch.global_count for batch in whole[:steps_done])
     rest = plan_training(num_images, batch_size, min_local_batch, 1, 0, 0, world_size, images_done)
     assert images_of(rest) == images_of(whole[steps_done:])
-    assert [batch.global_count for batch in rest] == [batch.global_count for batch in whole[steps_done:]]
+    assert [batch.global_count for batch in rest] == [
+        batch.global_count for batch in whole[steps_done:]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +127,9 @@ def test_a_resumed_epoch_continues_its_plan(
         pytest.param(5, 2, 2, 1, [[2, 2]], id="a last batch of one that batch norm cannot take"),
         pytest.param(5, 2, 1, 1, [[2, 2, 1]], id="a last batch of one"),
         pytest.param(11, 4, 1, 2, [[3, 3], [3, 2]], id="two processes"),
-        pytest.param(9, 4, 1, 2, [[3, 2], [2, 2]], id="one image more than the batch of two processes"),
+        pytest.param(
+            9, 4, 1, 2, [[3, 2], [2, 2]], id="one image more than the batch of two processes"
+        ),
         pytest.param(3, 4, 2, 2, [[3], [0]], id="too few for two shares of two"),
         pytest.param(13, 4, 2, 3, [[3, 2], [2, 2], [2, 2]], id="three processes"),
         pytest.param(2, 16, 1, 4, [[1], [1], [0], [0]], id="fewer images than processes"),
@@ -117,7 +137,11 @@ def test_a_resumed_epoch_continues_its_plan(
     ],
 )
 def test_shares_of_every_step(
-    num_images: int, batch_size: int, min_local_batch: int, world_size: int, expected: list[list[int]]
+    num_images: int,
+    batch_size: int,
+    min_local_batch: int,
+    world_size: int,
+    expected: list[list[int]],
 ) -> None:
     shares = [
         [len(batch.indices) for batch in plan]
@@ -137,7 +161,9 @@ def test_every_epoch_and_seed_has_its_own_reproducible_order() -> None:
 
 
 @given(st.integers(0, 200), st.integers(1, 33), world_sizes)
-def test_every_image_is_validated_exactly_once(num_images: int, batch_size: int, world_size: int) -> None:
+def test_every_image_is_validated_exactly_once(
+    num_images: int, batch_size: int, world_size: int
+) -> None:
     seen = [
         index
         for rank in range(world_size)

@@ -75,6 +75,8 @@ def test_bfloat16_support_is_read_from_the_cpu_flags(
 
 
 @pytest.mark.parametrize(("requested", "dtype"), FORMATS)
-def test_a_forward_pass_computes_in_the_chosen_precision(requested: str, dtype: torch.dtype) -> None:
+def test_a_forward_pass_computes_in_the_chosen_precision(
+    requested: str, dtype: torch.dtype
+) -> None:
     with choose_precision(requested, CPU).autocast(CPU):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype

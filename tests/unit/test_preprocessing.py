@@ -29,7 +29,9 @@ def test_an_image_of_exactly_the_target_size_is_unchanged() -> None:
     ("size", "framing", "columns", "rows"),
     [
         pytest.param((64, 64), Framing(16, 16, 1.0), (0, 1), (0, 1), id="a whole square"),
-        pytest.param((64, 64), Framing(16, 16, 0.5), (0.25, 0.75), (0.25, 0.75), id="the centre half"),
+        pytest.param(
+            (64, 64), Framing(16, 16, 0.5), (0.25, 0.75), (0.25, 0.75), id="the centre half"
+        ),
         pytest.param((128, 64), Framing(16, 16, 1.0), (0.25, 0.75), (0, 1), id="a wide image"),
         pytest.param((64, 128), Framing(16, 16, 1.0), (0, 1), (0.25, 0.75), id="a tall image"),
         pytest.param((64, 64), Framing(16, 32, 1.0), (0, 1), (0.25, 0.75), id="a wide window"),
@@ -51,7 +53,13 @@ def test_the_centre_is_cropped(
     assert pixels[inner, 0, 1] == pytest.approx(expected(*rows, framing.height)[inner], abs=3)
 
 
-@given(st.integers(1, 700), st.integers(1, 700), st.integers(1, 64), st.integers(1, 64), st.floats(0.01, 1.0))
+@given(
+    st.integers(1, 700),
+    st.integers(1, 700),
+    st.integers(1, 64),
+    st.integers(1, 64),
+    st.floats(0.01, 1.0),
+)
 def test_images_of_every_size_are_framed(
     width: int, height: int, to_height: int, to_width: int, crop_fraction: float
 ) -> None:
@@ -60,7 +68,8 @@ def test_images_of_every_size_are_framed(
 
 
 def test_rounding_does_not_enlarge_the_window_beyond_the_image() -> None:
-    # In floating point, 299 times 599/299 is more than 599, and Pillow accepts no box beyond the image.
+    # In floating point, 299 times 599/299 is more than 599, and Pillow accepts no box beyond the
+    # image.
     assert Framing(299, 299, 1.0).apply(ramp(599, 700)).shape == (299, 299, 3)
     assert Framing(299, 299, 1.0).apply(ramp(700, 599)).shape == (299, 299, 3)
 
@@ -93,7 +102,9 @@ def test_normalization_applies_to_pixels_scaled_to_0_to_1() -> None:
     images = torch.randint(
         0, 256, (2, 3, 4, 5), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
     )
-    expected = (images.double() / 255 - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
+    expected = (images.double() / 255 - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(
+        3, 1, 1
+    )
     assert torch.allclose(Normalize(mean, std)(images).double(), expected, atol=1e-6)
 
 

@@ -110,5 +110,7 @@ def test_a_download_that_stalls_times_out(cache: Path, monkeypatch: pytest.Monke
 def test_weights_may_be_given_by_torchvisions_full_name() -> None:
     best = pretrained.named_weights("resnet50", "DEFAULT")
     assert pretrained.named_weights("resnet50", "ResNet50_Weights.IMAGENET1K_V2") is best
-    with pytest.raises(ParameterError, match=r"V3 is not known for a resnet50\. Known weights: IMAGE"):
+    with pytest.raises(
+        ParameterError, match=r"V3 is not known for a resnet50\. Known weights: IMAGE"
+    ):
         pretrained.named_weights("resnet50", "V3")

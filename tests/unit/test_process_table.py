@@ -57,5 +57,7 @@ def test_a_process_ends_with_its_parent() -> None:
 
 
 def test_a_process_whose_parent_has_already_ended_ends_at_once() -> None:
-    parent = subprocess.run([sys.executable, "-c", PARENT, "1"], capture_output=True, text=True, check=True)
+    parent = subprocess.run(
+        [sys.executable, "-c", PARENT, "1"], capture_output=True, text=True, check=True
+    )
     assert parent.stdout.split()[1] == str(128 + signal.SIGKILL)

@@ -47,7 +47,9 @@ def test_a_process_alone_runs_the_story_on_its_inputs_with_a_short_switch_interv
     assert told == [inputs, 1, pytest.approx(SWITCH_S, rel=0.01)]
 
 
-@pytest.mark.parametrize("environment", [{}, {"RANK": "0", "WORLD_SIZE": "1"}, {"AZUREML_NODE_COUNT": "1"}])
+@pytest.mark.parametrize(
+    "environment", [{}, {"RANK": "0", "WORLD_SIZE": "1"}, {"AZUREML_NODE_COUNT": "1"}]
+)
 def test_a_refusal_of_a_process_alone_comes_before_pytorch(
     environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,7 +127,9 @@ def test_the_options_of_a_command_become_those_of_its_workers() -> None:
     ]
 
 
-def test_processes_that_cannot_meet_are_reported_in_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_cannot_meet_are_reported_in_one_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """As without a loopback interface, which only the administrator can take away."""
 
     def fail(*_: object) -> Any:
@@ -142,6 +146,8 @@ def test_processes_that_cannot_meet_are_reported_in_one_message(monkeypatch: pyt
     ):
         launcher.start_workers(Agent(2), COMMAND)
     monkeypatch.setattr(launcher, "check_loopback", fail_to_connect)
-    with pytest.raises(LaunchError, match=r"cannot meet on this machine, .* loopback .*: No route to host"):
+    with pytest.raises(
+        LaunchError, match=r"cannot meet on this machine, .* loopback .*: No route to host"
+    ):
         launcher.start_workers(Agent(2), COMMAND)
     assert LAUNCHER not in os.environ

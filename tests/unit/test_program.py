@@ -1,4 +1,6 @@
-"""What all verbs share: Azure ML's booleans, command-line errors, activation, and how a process ends."""
+"""What all verbs share: Azure ML's booleans, command-line errors, activation, and how a process
+ends.
+"""
 
 import importlib
 import os
@@ -68,7 +70,10 @@ def test_only_the_switches_of_the_command_are_converted() -> None:
     ],
 )
 def test_a_command_line_without_a_verb_is_refused_in_one_message(
-    arguments: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["program", *arguments])
     with pytest.raises(SystemExit) as end:
@@ -82,7 +87,14 @@ def test_a_command_line_without_a_verb_is_refused_in_one_message(
 def test_an_option_of_another_verb_is_reported_with_that_verb(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["score", "--architecture=resnet18", "--pretrained", "--top-k", "3", "--no-such-option"]
+    arguments = [
+        "score",
+        "--architecture=resnet18",
+        "--pretrained",
+        "--top-k",
+        "3",
+        "--no-such-option",
+    ]
     monkeypatch.setattr(sys, "argv", ["program", *arguments])
     with pytest.raises(SystemExit) as end:
         run_verbs({"init-model": InitModel, "submit": Submit, "score": Score}, "program", "")
@@ -113,7 +125,9 @@ def test_an_option_of_another_verb_is_reported_with_that_verb(
         ("init-model", "--arch", "--architecture"),
     ],
 )
-def test_an_option_of_another_trainer_is_answered_with_ours(verb: str, option: str, here: str) -> None:
+def test_an_option_of_another_trainer_is_answered_with_ours(
+    verb: str, option: str, here: str
+) -> None:
     options = {name: [each.name for each in fields_of(command)] for name, command in VERBS.items()}
     (hint,) = hints([option, "3"], verb, options)
     assert hint.startswith(f"{option.partition('=')[0]} is ")
@@ -140,7 +154,9 @@ def test_an_environment_that_is_not_active_is_activated_first(
     assert list(activation_commands()) == ["source 'my venv/bin/activate'"]
     monkeypatch.setenv("PATH", str(programs))
     assert list(activation_commands()) == []
-    monkeypatch.setattr(sys, "prefix", sys.base_prefix)  # no virtual environment: nothing to activate
+    monkeypatch.setattr(
+        sys, "prefix", sys.base_prefix
+    )  # no virtual environment: nothing to activate
     monkeypatch.setenv("PATH", str(tmp_path))
     assert list(activation_commands()) == []
 
@@ -225,10 +241,26 @@ STOPPED = "raise StoppedError(signal.SIGTERM, Path('checkpoints'), is_saved=True
     ("first", "further", "said"),
     [
         ("raise KeyboardInterrupt", "pass", "Interrupted. No output was written."),
-        ("os.kill(os.getpid(), signal.SIGTERM)", "pass", "Stopped by SIGTERM. No output was written."),
-        ("os.kill(os.getpid(), signal.SIGHUP)", "pass", "Stopped by SIGHUP. No output was written."),
-        (STOPPED, "pass", "Stopped by SIGTERM. The same command resumes from here; the checkpoint is in"),
-        (STOPPED, "raise KeyboardInterrupt", "Stopped by SIGTERM. The same command resumes from here; the"),
+        (
+            "os.kill(os.getpid(), signal.SIGTERM)",
+            "pass",
+            "Stopped by SIGTERM. No output was written.",
+        ),
+        (
+            "os.kill(os.getpid(), signal.SIGHUP)",
+            "pass",
+            "Stopped by SIGHUP. No output was written.",
+        ),
+        (
+            STOPPED,
+            "pass",
+            "Stopped by SIGTERM. The same command resumes from here; the checkpoint is in",
+        ),
+        (
+            STOPPED,
+            "raise KeyboardInterrupt",
+            "Stopped by SIGTERM. The same command resumes from here; the",
+        ),
     ],
     ids=["SIGINT", "SIGTERM", "SIGHUP", "stopped", "stopped, then SIGINT"],
 )
@@ -237,7 +269,9 @@ def test_another_signal_ends_a_process_that_is_ending_silently(
     first: str, further: str, said: str, last: str
 ) -> None:
     code = INTERRUPTED.format(first=first, further=further, last=last)
-    ended = subprocess.run([sys.executable, "-c", code, "verb"], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", code, "verb"], capture_output=True, text=True, check=False
+    )
     assert ended.returncode == -signal.Signals[last]
     assert ended.stderr.startswith(f"\n{said}")
     assert ended.stderr.count("\n") == 2
@@ -268,7 +302,9 @@ def test_a_program_works_without_a_standard_output(tmp_path: Path) -> None:
     )
     assert (ended.returncode, ended.stderr) == (0, "")
     assert (tmp_path / "out" / "_meta.yaml").exists()
-    quiet = code.replace("sys.stdout", "sys.stdout = sys.stderr").replace("'out'", "'quiet', '--quiet'")
+    quiet = code.replace("sys.stdout", "sys.stdout = sys.stderr").replace(
+        "'out'", "'quiet', '--quiet'"
+    )
     assert subprocess.run([sys.executable, "-c", quiet], cwd=tmp_path, check=False).returncode == 0
 
 
@@ -281,7 +317,10 @@ def test_a_program_works_without_a_standard_output(tmp_path: Path) -> None:
     ],
 )
 def test_a_system_that_starts_no_thread_is_reported_in_one_message(
-    problem: Exception, is_a_limit: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    problem: Exception,
+    is_a_limit: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     @dataclass(frozen=True)
     class Verb:
@@ -296,7 +335,9 @@ def test_a_system_that_starts_no_thread_is_reported_in_one_message(
     if is_a_limit:
         assert isinstance(end.value, SystemExit)
         assert end.value.code == 4
-        assert capsys.readouterr().err.startswith("SystemLimitError: The system starts no further thread or")
+        assert capsys.readouterr().err.startswith(
+            "SystemLimitError: The system starts no further thread or"
+        )
 
 
 def test_ctrl_c_is_an_exception_again_even_after_a_failed_import() -> None:

@@ -64,7 +64,9 @@ def test_an_mlflow_model_is_written_where_it_is_built_and_a_full_disk_is_an_oser
 ) -> None:
     def fill(written: Path, **_: object) -> None:
         assert written.is_relative_to(tmp_path)
-        raise MlflowException("Failed to copy") from OSError(errno.ENOSPC, "No space left on device")
+        raise MlflowException("Failed to copy") from OSError(
+            errno.ENOSPC, "No space left on device"
+        )
 
     (tmp_path / "model").touch()
     spec = ClassifierSpec("resnet18", False, ("a", "b"), Framing(32, 32, 1.0), HALF, HALF)

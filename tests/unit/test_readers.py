@@ -32,7 +32,9 @@ from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_classifier.spec import Framing
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="reader processes require Linux")
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "memfd_create"), reason="reader processes require Linux"
+)
 
 ALONE = World(0, 1, 0, 1, torch.device("cpu"))
 FRAMING = Framing(16, 16, 0.875)
@@ -71,7 +73,9 @@ def faulty() -> Iterator[Decoders]:
 
 def training_pass(images: ImageDirectory, epoch: int, caches: Caches = NO_CACHES) -> Pass:
     plan = plan_training(len(images), 16, 1, 0, epoch, 0, 1, 0)
-    read = read_for_training(images, for_training(CROPS, FRAMING, FRAMING), 0, epoch, caches.training)
+    read = read_for_training(
+        images, for_training(CROPS, FRAMING, FRAMING), 0, epoch, caches.training
+    )
     return Pass(f"{epoch}", plan, read, images.class_indices, FRAMING)
 
 
@@ -91,7 +95,9 @@ def assert_same(found: list[Batch], expected: list[Batch]) -> None:
         assert one.rejected == other.rejected
 
 
-def test_processes_prepare_the_same_batches_as_threads(readers: Decoders, painted: ImageDirectory) -> None:
+def test_processes_prepare_the_same_batches_as_threads(
+    readers: Decoders, painted: ImageDirectory
+) -> None:
     passes = [training_pass(painted, 1), training_pass(painted, 2), validation_pass(painted)]
     for current in passes:
         with Loader(NUM_READERS) as threads, Loader(NUM_READERS, readers) as loader:
@@ -134,7 +140,9 @@ def test_cached_images_are_shared_by_all_readers(painted: ImageDirectory, tmp_pa
             assert_same(list(loader.batches(validation_pass(images, caches))), validated)
 
 
-def test_a_restarted_reader_overwrites_nothing_in_the_cache(painted: ImageDirectory, tmp_path: Path) -> None:
+def test_a_restarted_reader_overwrites_nothing_in_the_cache(
+    painted: ImageDirectory, tmp_path: Path
+) -> None:
     root = shutil.copytree(painted.path(0).parent.parent, tmp_path / "images")
     images = open_image_directory(root, "images")
     plan = CachePlan(len(images), len(images), 4 << 20, "", 1)
@@ -179,7 +187,9 @@ def test_readers_of_each_rank_write_to_their_own_parts_of_the_cache() -> None:
     plan = CachePlan(4, 0, 6 << 22, "", 3)
     with open_caches(plan, ALONE) as caches:
         assert caches.shared is not None
-        first, second = (replace(caches.shared, process=process, num_processes=2) for process in (0, 1))
+        first, second = (
+            replace(caches.shared, process=process, num_processes=2) for process in (0, 1)
+        )
         written = DecodeCache(first, 2)(1, lambda: np.full((4, 5, 3), 7, np.uint8), _whole)
         again = DecodeCache(second, 0)(1, _never, _whole)
         assert (again == written).all()

@@ -16,26 +16,50 @@ from train_pytorch_model.words.settings import Recipe
         ({"image_size": 7}, "Recipe: image_size should be from 8 to 4096; it is 7."),
         ({"image_size": 4097}, "Recipe: image_size should be from 8 to 4096; it is 4097."),
         ({"image_size": (32, 5)}, r"Recipe: image_size should be from 8 to 4096; it is \(32, 5\)."),
-        ({"training_size": (5, 32)}, r"Recipe: training_size should be from 8 to 4096; it is \(5, 32\)."),
+        (
+            {"training_size": (5, 32)},
+            r"Recipe: training_size should be from 8 to 4096; it is \(5, 32\).",
+        ),
         (
             {"image_size": (64, 48), "training_size": 64},
             "Recipe: training_size should be at most image_size; it is 64.",
         ),
-        ({"early_size": 63}, "Recipe: early_size should be at least 64, or the training size; it is 63."),
+        (
+            {"early_size": 63},
+            "Recipe: early_size should be at least 64, or the training size; it is 63.",
+        ),
         (
             {"training_size": 96, "early_size": (96, 97)},
             r"Recipe: early_size should be at most training_size; it is \(96, 97\).",
         ),
-        ({"image_size": 64, "early_size": 65}, "Recipe: early_size should be at most image_size; it is 65."),
-        ({"crop_fraction": 0.0}, "Recipe: crop_fraction should be above 0 and at most 1; it is 0.0."),
-        ({"crop_fraction": 1.01}, "Recipe: crop_fraction should be above 0 and at most 1; it is 1.01."),
+        (
+            {"image_size": 64, "early_size": 65},
+            "Recipe: early_size should be at most image_size; it is 65.",
+        ),
+        (
+            {"crop_fraction": 0.0},
+            "Recipe: crop_fraction should be above 0 and at most 1; it is 0.0.",
+        ),
+        (
+            {"crop_fraction": 1.01},
+            "Recipe: crop_fraction should be above 0 and at most 1; it is 1.01.",
+        ),
         ({"crop_fraction": math.nan}, "crop_fraction should be above 0 and at most 1; it is nan."),
         ({"crop_area": 0.0}, "Recipe: crop_area should be above 0 and at most 1; it is 0.0."),
         ({"crop_area": 1.01}, "Recipe: crop_area should be above 0 and at most 1; it is 1.01."),
         ({"crop_area": math.nan}, "crop_area should be above 0 and at most 1; it is nan."),
-        ({"label_smoothing": 1.0}, "Recipe: label_smoothing should be at least 0 and below 1; it is 1.0."),
-        ({"label_smoothing": -0.1}, "Recipe: label_smoothing should be at least 0 and below 1; it is -0.1."),
-        ({"label_smoothing": math.nan}, "label_smoothing should be at least 0 and below 1; it is nan."),
+        (
+            {"label_smoothing": 1.0},
+            "Recipe: label_smoothing should be at least 0 and below 1; it is 1.0.",
+        ),
+        (
+            {"label_smoothing": -0.1},
+            "Recipe: label_smoothing should be at least 0 and below 1; it is -0.1.",
+        ),
+        (
+            {"label_smoothing": math.nan},
+            "label_smoothing should be at least 0 and below 1; it is nan.",
+        ),
         ({"cutmix": 1.1}, "Recipe: cutmix should be from 0 to 1; it is 1.1."),
         (
             {"mean": (0.5, 0.5, 127.5), "std": (0.5, 0.5, 0.5)},
@@ -49,7 +73,9 @@ from train_pytorch_model.words.settings import Recipe
         ({"std": (0.5, 0.5, 0.5)}, "Recipe: mean and std should be given together; it is"),
     ],
 )
-def test_an_entry_out_of_range_is_refused_with_its_range(values: dict[str, Any], message: str) -> None:
+def test_an_entry_out_of_range_is_refused_with_its_range(
+    values: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ParameterError, match=message):
         Recipe(**values)
 
@@ -89,7 +115,9 @@ def test_unknown_entries_are_listed_with_the_known_ones() -> None:
     with pytest.raises(ParameterError) as raised:
         Recipe.from_mapping({"mixup": 1, "image_size": 32, "cutout": 2})
     known = ", ".join(field.name for field in fields(Recipe))
-    assert str(raised.value) == (f"Recipe: unknown entries:\n  mixup\n  cutout\nThe entries are {known}.")
+    assert str(raised.value) == (
+        f"Recipe: unknown entries:\n  mixup\n  cutout\nThe entries are {known}."
+    )
 
 
 def test_keys_that_are_not_strings_are_unknown_entries() -> None:
@@ -105,10 +133,16 @@ def test_keys_that_are_not_strings_are_unknown_entries() -> None:
             {"image_size": True},
             r"Recipe: image_size: Expected `int \| array \| null`, got `bool`; it is True.",
         ),
-        ({"image_size": [32]}, r"Recipe: image_size: Expected `array` of length 2, got 1; it is \[32\]."),
+        (
+            {"image_size": [32]},
+            r"Recipe: image_size: Expected `array` of length 2, got 1; it is \[32\].",
+        ),
         ({"augmentation": "mixup"}, "Recipe: augmentation: Invalid enum value 'mixup'"),
         ({"precision": "float64"}, "Recipe: precision: Invalid enum value 'float64'"),
-        ({"balance_classes": None}, "Recipe: balance_classes: Expected `bool`, got `null`; it is None."),
+        (
+            {"balance_classes": None},
+            "Recipe: balance_classes: Expected `bool`, got `null`; it is None.",
+        ),
         ({"image_size": 2}, "Recipe: image_size should be from 8 to 4096; it is 2."),
     ],
 )
@@ -158,6 +192,8 @@ def test_an_entry_of_the_wrong_type_is_named(entries: dict[str, Any], message: s
         ),
     ],
 )
-def test_a_recipe_survives_a_round_trip_through_plain_values(recipe: Recipe, mapping: dict[str, Any]) -> None:
+def test_a_recipe_survives_a_round_trip_through_plain_values(
+    recipe: Recipe, mapping: dict[str, Any]
+) -> None:
     assert recipe.as_mapping() == mapping
     assert Recipe.from_mapping(mapping) == recipe

@@ -30,7 +30,9 @@ def test_cloud_references_are_passed_unchanged(text: str) -> None:
     assert parse_data(text, "data") == text
 
 
-def test_a_local_folder_becomes_an_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_folder_becomes_an_absolute_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert parse_data("flowers/training", "data") == tmp_path / "flowers" / "training"
 
@@ -38,7 +40,10 @@ def test_a_local_folder_becomes_an_absolute_path(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("azureml:flowers", "--data azureml:flowers names no version: expected azureml:NAME:VERSION or"),
+        (
+            "azureml:flowers",
+            "--data azureml:flowers names no version: expected azureml:NAME:VERSION or",
+        ),
         ("azureml:flowers:", "--data azureml:flowers: names no version"),
         (
             "http://host/flowers",
@@ -49,12 +54,16 @@ def test_a_local_folder_becomes_an_absolute_path(tmp_path: Path, monkeypatch: py
             "--data azureml://nonsense is no address in Azure ML. Expected azureml://data",
         ),
         ("azureml:///x", "--data azureml:///x is no address in Azure ML."),
-        ("azureml://datastores/d/path/flowers", "--data azureml://datastores/d/path/flowers is no address"),
+        (
+            "azureml://datastores/d/path/flowers",
+            "--data azureml://datastores/d/path/flowers is no address",
+        ),
         ("azureml://datastores/d/paths/", "--data azureml://datastores/d/paths/ is no address"),
         ("s3://bucket/flowers", "--data s3://bucket/flowers: s3:// is not supported by Azure ML."),
         (
             "https://storage.blob.core.windows.net/c?sv=1&sig=secret",
-            "--data https://storage.blob.core.windows.net/c?…: a signature does not belong in a job.",
+            "--data https://storage.blob.core.windows.net/c?…: a signature does not belong in a"
+            " job.",
         ),
     ],
 )

@@ -32,7 +32,8 @@ def page_of(report: Report) -> Page:
 
 
 OVERFIT = [
-    record | {"Train error": 0.1, "Top 1 accuracy": 0.6} for record in make_history((1.2, 0.7, 0.4, 0.5))
+    record | {"Train error": 0.1, "Top 1 accuracy": 0.6}
+    for record in make_history((1.2, 0.7, 0.4, 0.5))
 ]
 
 
@@ -71,7 +72,11 @@ def test_a_report_states_the_settings_and_results() -> None:
         *("Training report: resnet18", "3 categories", "1 May 2026, 12:00 UTC"),
         *("Best epoch 3 of 4; lowest validation loss", "Accuracy ", "of 60 images"),
         "Training was input-bound: 33% of its time was spent waiting for images.",
-        *("Training batches 1 min 20 s 52.6%", "Waiting for images 40 s 26.3%", "Validation 20 s 13.2%"),
+        *(
+            "Training batches 1 min 20 s 52.6%",
+            "Waiting for images 40 s 26.3%",
+            "Validation 20 s 13.2%",
+        ),
         *("Other 12 s 7.9%", "Total 2 min 32 s 100%"),
         *("Model resnet18", "Steps 10 per epoch", "Batch size 16", "Warmup step number 0"),
         *("Image size 32, 48", "Horizontal flip yes", "Label smoothing 0", "Freeze backbone no"),
@@ -90,7 +95,9 @@ def test_a_report_states_the_settings_and_results() -> None:
 def test_curves_are_drawn_as_static_svg() -> None:
     page = page_of(make_report())
     paths = [path["d"] for path in page.all("path") if "d" in path]
-    assert len(paths) == 7  # training and validation loss and accuracy, learning rate, speed; answers
+    assert (
+        len(paths) == 7
+    )  # training and validation loss and accuracy, learning rate, speed; answers
     assert all(str(path).startswith("M") and str(path).count("L") == 3 for path in paths[:6])
     titles = page.texts("title")
     assert "Epoch 3: validation 0.4" in titles
@@ -113,14 +120,18 @@ def test_epochs_without_a_finite_loss_are_gaps_with_a_note() -> None:
     numbers += [value for line in page.all("line") for value in (line["x1"], line["y1"])]
     assert all(math.isfinite(float(str(number))) for number in numbers)
     assert not [
-        path for path in page.all("path") if "nan" in str(path.get("d")) or "inf" in str(path.get("d"))
+        path
+        for path in page.all("path")
+        if "nan" in str(path.get("d")) or "inf" in str(path.get("d"))
     ]
     assert len([title for title in page.texts("title") if ": validation 0." in title]) == 3
 
 
 def test_imbalanced_categories_are_noted_with_the_option_to_balance_them() -> None:
     said = "The largest category has 10 times as many training images as the smallest."
-    page = page_of(make_report(advice=[f"{said} `init-model --balance-classes` compensates for that."]))
+    page = page_of(
+        make_report(advice=[f"{said} `init-model --balance-classes` compensates for that."])
+    )
     assert said in page.text
     assert "init-model --balance-classes" in page.texts("code")
     assert "`" not in page.text
@@ -128,7 +139,10 @@ def test_imbalanced_categories_are_noted_with_the_option_to_balance_them() -> No
 
 @pytest.mark.parametrize("count", [len(HOSTILE), 40])
 def test_names_are_escaped(count: int) -> None:
-    names = [*HOSTILE, *(f"{index}{HOSTILE[index % len(HOSTILE)]}" for index in range(count - len(HOSTILE)))]
+    names = [
+        *HOSTILE,
+        *(f"{index}{HOSTILE[index % len(HOSTILE)]}" for index in range(count - len(HOSTILE))),
+    ]
     plain = [f"category {index}" for index in range(count)]
 
     def page(categories: Sequence[str], name: str) -> Page:
@@ -144,7 +158,9 @@ def test_names_are_escaped(count: int) -> None:
 
     hostile = page(names, HOSTILE[0])
     assert [tag for tag, _ in hostile.elements] == [tag for tag, _ in page(plain, "plain").elements]
-    assert not [name for _, attributes in hostile.elements for name in attributes if name.startswith("on")]
+    assert not [
+        name for _, attributes in hostile.elements for name in attributes if name.startswith("on")
+    ]
     turned = page(names, HOSTILE[6])
     assert not [
         text
@@ -163,16 +179,20 @@ def test_a_name_that_is_not_valid_unicode_is_escaped() -> None:
 def test_a_report_of_a_thousand_categories_and_epochs_stays_small() -> None:
     names = [f"category {index:04}" for index in range(1000)]
     losses = [1 + 1 / (epoch + 1) for epoch in range(3000)]
-    bad_images = [BadImage("Training dataset", f"{index}.png", "a", "no image") for index in range(5000)]
+    bad_images = [
+        BadImage("Training dataset", f"{index}.png", "a", "no image") for index in range(5000)
+    ]
     html = render_report(make_report(names, 50_000, losses, mistakes=24, bad_images=bad_images))
     assert len(html) < 3_000_000
     page = Page(html)
     assert page.html.count("no image</bdi>") == MAX_BAD_IMAGES
     assert (
-        "5,000 images could not be read and are left out; bad_images.csv, next to this page, has all."
-        in page.text
+        "5,000 images could not be read and are left out; bad_images.csv, next to this page, has"
+        " all." in page.text
     )
-    assert f"The last {MAX_EPOCH_ROWS} epochs; metrics.jsonl, next to this page, has all." in page.text
+    assert (
+        f"The last {MAX_EPOCH_ROWS} epochs; metrics.jsonl, next to this page, has all." in page.text
+    )
     assert "980 categories in between" in page.text
     assert "Images per category by rank" in [svg["aria-label"] for svg in page.all("svg")]
     assert "Heat map of 1000 true by 1000 predicted categories" in page.html
@@ -191,7 +211,9 @@ def test_problems_in_the_data_are_listed() -> None:
     page = page_of(
         make_report(
             bad_images=bad,
-            training=data_set("Training dataset", "training", [0, 5, 9], {"files of another kind (.txt)": 3}),
+            training=data_set(
+                "Training dataset", "training", [0, 5, 9], {"files of another kind (.txt)": 3}
+            ),
         )
     )
     for text in (
@@ -209,7 +231,10 @@ def test_problems_in_the_data_are_listed() -> None:
     [
         ({"seen": "2 of 5 validation images look alike."}, "2 of 5 validation images look alike."),
         ({"stopped": "Stopped early: 3 epochs in a row."}, "Stopped early: 3 epochs in a row."),
-        ({"losses": (1.0, 0.5)}, "The best epoch is the last, and the validation loss was still falling:"),
+        (
+            {"losses": (1.0, 0.5)},
+            "The best epoch is the last, and the validation loss was still falling:",
+        ),
         ({"rollbacks": 1}, "The loss was not finite 1 time: training rolled back"),
         ({"rollbacks": 2}, "The loss was not finite 2 times: training rolled back"),
         ({"advice": ["Few images. `init-model`"]}, "Few images. init-model"),
@@ -258,15 +283,24 @@ def test_few_categories_are_all_listed_ordered_by_their_images() -> None:
     balance = balance_of(np.array([5, 20, 10]), np.array([1, 40, 0]), ("a", "b", "c"))
     assert balance["rows"] == [("b", 20, 40), ("c", 10, 0), ("a", 5, 1)]
     assert balance["most"] == 40
-    assert (balance["smallest"], balance["largest"], balance["rest"], balance["profile"]) == (5, 20, 0, None)
+    assert (balance["smallest"], balance["largest"], balance["rest"], balance["profile"]) == (
+        5,
+        20,
+        0,
+        None,
+    )
 
 
 def test_only_the_largest_and_smallest_of_many_categories_are_listed() -> None:
     count = MAX_BALANCE + 1
-    balance = balance_of(np.arange(count), np.ones(count, int), [str(index) for index in range(count)])
+    balance = balance_of(
+        np.arange(count), np.ones(count, int), [str(index) for index in range(count)]
+    )
     shown = [training for _, training, _ in balance["rows"]]
     assert shown == list(range(count - 1, count - 1 - MAX_ENDS, -1))
-    assert [training for _, training, _ in balance["last_rows"]] == list(range(MAX_ENDS - 1, -1, -1))
+    assert [training for _, training, _ in balance["last_rows"]] == list(
+        range(MAX_ENDS - 1, -1, -1)
+    )
     assert balance["rest"] == count - 2 * MAX_ENDS
     assert balance["smallest"] == 1
     assert balance["profile"] is not None

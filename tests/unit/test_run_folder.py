@@ -12,9 +12,17 @@ from train_pytorch_model.formats.run_folder import (
     leave_error_info,
     write_metrics,
 )
-from train_pytorch_model.words.errors import NotLabeledDatasetError, OutputDirectoryError, TrainingError
+from train_pytorch_model.words.errors import (
+    NotLabeledDatasetError,
+    OutputDirectoryError,
+    TrainingError,
+)
 
-FINGERPRINT = {"parameters": "--epochs 5 --batch-size 16", "training_dataset": "ab", "untrained_model": "cd"}
+FINGERPRINT = {
+    "parameters": "--epochs 5 --batch-size 16",
+    "training_dataset": "ab",
+    "untrained_model": "cd",
+}
 
 
 @pytest.fixture
@@ -41,7 +49,9 @@ def test_in_an_azure_job_the_folder_is_in_outputs_which_survives_a_restart(
 
 
 def test_metrics_have_a_line_per_epoch(tmp_path: Path) -> None:
-    write_metrics(tmp_path / METRICS, [{"epoch": 1, "Valid loss": 0.5}, {"epoch": 2, "Valid loss": 0.25}])
+    write_metrics(
+        tmp_path / METRICS, [{"epoch": 1, "Valid loss": 0.5}, {"epoch": 2, "Valid loss": 0.25}]
+    )
     lines = (tmp_path / METRICS).read_text().splitlines()
     assert [json.loads(line)["Valid loss"] for line in lines] == [0.5, 0.25]
 
@@ -62,7 +72,8 @@ def test_a_different_run_is_refused_with_the_differences(run: RunFolder) -> None
     assert str(raised.value) == (
         f"--trained-model: an unfinished run for this output ({run.root}) differs from this"
         " one:\n  --epochs was 5 and is 6\n  --training-dataset has other content\n"
-        "Repeat its command on the same inputs to resume it, start over with --fresh, or name another output."
+        "Repeat its command on the same inputs to resume it, start over with --fresh, or name"
+        " another output."
     )
 
 
@@ -105,7 +116,9 @@ def test_without_a_checkpoint_a_different_run_starts_over(run: RunFolder) -> Non
     assert not run.metrics_path.exists()
 
 
-@pytest.mark.parametrize(("fingerprint", "is_kept"), [(FINGERPRINT, True), ({"parameters": "other"}, False)])
+@pytest.mark.parametrize(
+    ("fingerprint", "is_kept"), [(FINGERPRINT, True), ({"parameters": "other"}, False)]
+)
 def test_only_a_restart_of_the_same_run_keeps_its_mlflow_run(
     run: RunFolder, fingerprint: dict[str, str], is_kept: bool
 ) -> None:
@@ -116,7 +129,9 @@ def test_only_a_restart_of_the_same_run_keeps_its_mlflow_run(
 
 
 @pytest.mark.parametrize(("text", "images"), [("8", 8), ("0", 1), ("many", None)])
-def test_the_micro_batch_is_read_from_its_file(run: RunFolder, text: str, images: int | None) -> None:
+def test_the_micro_batch_is_read_from_its_file(
+    run: RunFolder, text: str, images: int | None
+) -> None:
     assert run.read_micro_batch(FINGERPRINT, fresh=False) is None
     (run.root / "micro_batch").write_text(text)
     assert run.read_micro_batch(FINGERPRINT, fresh=False) == images
@@ -156,7 +171,8 @@ def test_checkpoints_that_cannot_be_listed_are_an_error_not_a_new_start(tmp_path
     with pytest.raises(OutputDirectoryError) as raised:
         run.check_resumable(FINGERPRINT)
     assert str(raised.value) == (
-        f"--trained-model: the checkpoints of the run, {run.checkpoints}, cannot be read: Not a directory."
+        f"--trained-model: the checkpoints of the run, {run.checkpoints}, cannot be read: Not a"
+        " directory."
     )
 
 

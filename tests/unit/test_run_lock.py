@@ -53,7 +53,8 @@ def test_a_second_run_is_refused_and_leaves_the_lock(tmp_path: Path) -> None:
             pass
         assert (tmp_path / LOCK).exists()
     assert str(raised.value) == (
-        f"--trained-model: another run is writing here: process {os.getpid()} on {socket.gethostname()!r}"
+        f"--trained-model: another run is writing here: process {os.getpid()} on"
+        f" {socket.gethostname()!r}"
         f" ({tmp_path / LOCK}). Wait for it, end it, or name another output."
     )
 
@@ -72,7 +73,9 @@ def test_the_lock_of_a_zombie_is_taken(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", code]) as ended:
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # dead, but not yet reaped
         assert f"pid={ended.pid}\n" in (tmp_path / LOCK).read_text()
-        (tmp_path / LOCK).write_text((tmp_path / LOCK).read_text().replace("duration=30.0", "duration=1.0"))
+        (tmp_path / LOCK).write_text(
+            (tmp_path / LOCK).read_text().replace("duration=30.0", "duration=1.0")
+        )
         take(tmp_path)
 
 
@@ -82,7 +85,9 @@ def test_another_process_with_the_same_pid_is_not_the_holder(tmp_path: Path) -> 
     take(tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"filelock/2\n", b"filelock/2\nmode=lease\npid=x\n"])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\xff", b"filelock/2\n", b"filelock/2\nmode=lease\npid=x\n"]
+)
 def test_a_malformed_lock_is_replaced(tmp_path: Path, content: bytes) -> None:
     (tmp_path / LOCK).write_bytes(content)
     take(tmp_path)
@@ -164,7 +169,8 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     with pytest.raises(OutputDirectoryError) as raised, run_lock(tmp_path / "file"):
         pass
     assert str(raised.value) == (
-        f"--trained-model: the folder of the run, {tmp_path / 'file'}, cannot be written: File exists."
+        f"--trained-model: the folder of the run, {tmp_path / 'file'}, cannot be written: File"
+        " exists."
     )
 
 
@@ -176,7 +182,9 @@ def test_a_lock_that_cannot_be_written_is_named_and_leaves_no_folder(
 
     monkeypatch.setattr(SoftFileLease, "acquire", fail)
     with (
-        pytest.raises(OutputDirectoryError, match=r"new/lock cannot be written: Read-only file system\.$"),
+        pytest.raises(
+            OutputDirectoryError, match=r"new/lock cannot be written: Read-only file system\.$"
+        ),
         run_lock(tmp_path / "new"),
     ):
         pass

@@ -1,4 +1,6 @@
-"""When checkpoints are written after epochs: rarely if epochs are short, and always after the last one."""
+"""When checkpoints are written after epochs: rarely if epochs are short, and always after the last
+one.
+"""
 
 from functools import partial
 from pathlib import Path

@@ -90,13 +90,23 @@ def test_rows_keep_their_names() -> None:
 
 def test_images_are_decoded_in_batches_and_answered_in_order() -> None:
     classifier = Classifier()
-    black, white = (encode(paint("red", 200, (8, 8)).point(lambda _, v=v: v), "PNG") for v in (0, 255))
+    black, white = (
+        encode(paint("red", 200, (8, 8)).point(lambda _, v=v: v), "PNG") for v in (0, 255)
+    )
     images = [black, white] * BATCH_SIZE
     images[5] = b"damaged"
     table = pd.DataFrame({"image": pd.Series(images, dtype=object)})
     scored = ServedClassifier(classifier, Path()).predict(table)
     assert classifier.batches == [BATCH_SIZE - 1, BATCH_SIZE]
-    assert list(scored["Scored Labels"]) == ["b", "a", "b", "a", "b", None, *("b", "a") * (BATCH_SIZE - 3)]
+    assert list(scored["Scored Labels"]) == [
+        "b",
+        "a",
+        "b",
+        "a",
+        "b",
+        None,
+        *("b", "a") * (BATCH_SIZE - 3),
+    ]
 
 
 def test_an_empty_table_has_an_empty_answer() -> None:
@@ -104,7 +114,9 @@ def test_an_empty_table_has_an_empty_answer() -> None:
 
 
 def test_a_request_in_which_nothing_can_be_read_is_refused() -> None:
-    with pytest.raises(MlflowException, match=r"None of the images can be read \(2 given\)") as caught:
+    with pytest.raises(
+        MlflowException, match=r"None of the images can be read \(2 given\)"
+    ) as caught:
         predict("no base64!", None)
     assert caught.value.error_code == "INVALID_PARAMETER_VALUE"  # status 400
 
@@ -128,7 +140,9 @@ def test_images_unlike_the_known_ones_are_unknown_if_asked(tmp_path: Path) -> No
     assert list(plain["Scored Labels"]) == ["b", "b", "a", "a", None]
     asked = served.predict(table, {"known_fraction": 0.5})
     assert list(asked["Scored Labels"]) == ["b", "b", "unknown", "unknown", None]
-    pd.testing.assert_frame_equal(asked.drop(columns="Scored Labels"), plain.drop(columns="Scored Labels"))
+    pd.testing.assert_frame_equal(
+        asked.drop(columns="Scored Labels"), plain.drop(columns="Scored Labels")
+    )
     with pytest.raises(MlflowException, match="above 0 and at most 1"):
         served.predict(table, {"known_fraction": 2})
     with pytest.raises(MlflowException, match=r"no known\.json"):

@@ -1,4 +1,6 @@
-"""Replayed steps of several GPUs, simulated: two graphs a step, and one average of all gradients between."""
+"""Replayed steps of several GPUs, simulated: two graphs a step, and one average of all gradients
+between.
+"""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -19,11 +21,19 @@ from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.loop.engine import Trials
 from train_pytorch_model.loop.metrics import Sums
 from train_pytorch_model.loop.optimizer import Precision, make_optimizer, momentum_of
-from train_pytorch_model.loop.step import DECIDED_AT, WARMUP_STEPS, CudaGraphStep, FlatGradients, TrainStep
+from train_pytorch_model.loop.step import (
+    DECIDED_AT,
+    WARMUP_STEPS,
+    CudaGraphStep,
+    FlatGradients,
+    TrainStep,
+)
 
 CPU = torch.device("cpu")
 FLOAT32 = Precision(torch.float32, "")
-SIZES = [4] * 6 + [3, 2] + [4, 3] * 4  # 2: unreadable images leave fewer than the half of six that is planned
+SIZES = (
+    [4] * 6 + [3, 2] + [4, 3] * 4
+)  # 2: unreadable images leave fewer than the half of six that is planned
 PLANNED = {4: 8, 3: 6, 2: 6}
 
 
@@ -56,7 +66,9 @@ def make_step(world: World) -> TrainStep:
         return F.cross_entropy(logits, targets, reduction="sum")
 
     scaler = GradScaler("cpu", enabled=False)
-    return TrainStep(Floats(model), optimizer, scaler, loss_sum, FLOAT32, world, gradients=gradients)
+    return TrainStep(
+        Floats(model), optimizer, scaler, loss_sum, FLOAT32, world, gradients=gradients
+    )
 
 
 class Floats(nn.Module):
@@ -76,7 +88,9 @@ def state_of(step: TrainStep, sums: Sums) -> list[Tensor]:
     return [*step.model.state_dict().values(), *momenta, sums.values]
 
 
-def train(step: TrainStep | CudaGraphStep, sums: Sums, sizes: Sequence[int], world_size: int) -> list[Tensor]:
+def train(
+    step: TrainStep | CudaGraphStep, sums: Sums, sizes: Sequence[int], world_size: int
+) -> list[Tensor]:
     """Take steps of so many images each; return the margins of each."""
     random, margins = np.random.default_rng(0), []
     for number, size in enumerate(sizes):
@@ -100,7 +114,9 @@ def test_replayed_steps_of_two_processes_compute_the_same_as_eager_ones(
     simulate_cuda(monkeypatch, lambda: state_of(step, found_sums))
     captured = CudaGraphStep(step, lambda _: None)
     found = train(captured, found_sums, SIZES, world_size=2)
-    graphs: Mapping[tuple[int, int], Any] = {kind: each.graphs for kind, each in captured._captured.items()}
+    graphs: Mapping[tuple[int, int], Any] = {
+        kind: each.graphs for kind, each in captured._captured.items()
+    }
     assert {kind: [graph.replays for graph in each] for kind, each in graphs.items()} == {
         (4, 8): [10 - WARMUP_STEPS] * 2,
         (3, 6): [5 - WARMUP_STEPS] * 2,
@@ -131,7 +147,10 @@ def test_the_slowest_process_decides_for_all_whether_to_compile(
     assert compiled == ([(4, 3, 9, 9)] if slowest_s else [])
     captured._reset_for(torch.Size())
     train(captured, sums, [2] * (DECIDED_AT + 1), world_size=2)  # none is whole, so none is timed
-    assert world.compared == [1.0, 0.0]  # asked all the same: the other process waits for the answer
+    assert world.compared == [
+        1.0,
+        0.0,
+    ]  # asked all the same: the other process waits for the answer
 
 
 def test_gradients_are_added_up_in_one_tensor_in_the_formats_of_the_weights() -> None:
@@ -152,7 +171,9 @@ def test_gradients_are_added_up_in_one_tensor_in_the_formats_of_the_weights() ->
     for parameter, part in zip(step.model.parameters(), parts, strict=True):
         assert parameter.grad is not None
         assert torch.equal(parameter.grad, part)
-    assert sum(part.sum() for part in parts) == pytest.approx(float(step.gradients.values.sum()), abs=1e-5)
+    assert sum(part.sum() for part in parts) == pytest.approx(
+        float(step.gradients.values.sum()), abs=1e-5
+    )
 
 
 @pytest.mark.parametrize(("averaged_s", "expected"), [(0.002, True), (0.02, False)])

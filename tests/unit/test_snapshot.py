@@ -41,7 +41,8 @@ def test_a_snapshot_does_not_change_with_the_state() -> None:
     training.state.progress.history.append({"epoch": 2})
     training.state.progress.left_out["training"].append(9)
     assert all(
-        torch.equal(value, copies[name]) for name, value in {**snapshot.shared, **snapshot.local}.items()
+        torch.equal(value, copies[name])
+        for name, value in {**snapshot.shared, **snapshot.local}.items()
     )
     assert json.dumps(snapshot.values) == history
 
@@ -74,7 +75,9 @@ def test_best_weights_keep_their_order_and_layout_through_a_checkpoint() -> None
     restore(other.engine, other.state, shuffled)
     best = [each.state.best.weights for each in (training, other)]
     assert list(best[1]) == list(best[0])
-    assert [value.stride() for value in best[1].values()] == [value.stride() for value in best[0].values()]
+    assert [value.stride() for value in best[1].values()] == [
+        value.stride() for value in best[0].values()
+    ]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])

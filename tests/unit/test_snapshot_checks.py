@@ -84,7 +84,9 @@ def test_a_checkpoint_of_the_same_network_is_accepted() -> None:
         ),
     ],
 )
-def test_a_checkpoint_of_something_else_is_refused(checkpoint: Callable[[], Checkpoint], reason: str) -> None:
+def test_a_checkpoint_of_something_else_is_refused(
+    checkpoint: Callable[[], Checkpoint], reason: str
+) -> None:
     with pytest.raises(MalformedFileError) as raised:
         check(start().engine, checkpoint())
     assert str(raised.value).startswith(reason)

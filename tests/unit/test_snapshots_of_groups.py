@@ -1,4 +1,6 @@
-"""Snapshots of several processes: each gets back its own part, and any number of processes continues."""
+"""Snapshots of several processes: each gets back its own part, and any number of processes
+continues.
+"""
 
 from typing import Any, TypeVar, cast
 
@@ -53,14 +55,18 @@ def test_each_process_gets_back_its_own_statistics_and_sums() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
-def test_another_number_of_processes_gets_mean_statistics_and_the_same_total_sums(size: int) -> None:
+def test_another_number_of_processes_gets_mean_statistics_and_the_same_total_sums(
+    size: int,
+) -> None:
     trainings = [trained(rank) for rank in range(3)]
     checkpoint = gathered(trainings)
     snapshots = [scatter(checkpoint, FakeWorld(rank, size, [])) for rank in range(size)]
     local = [snapshot.local for snapshot in snapshots if snapshot is not None]
     total = torch.stack([training.state.sums.values for training in trainings]).sum(dim=0)
     assert torch.equal(torch.stack([each["sums"] for each in local]).sum(dim=0), total)
-    mean = torch.stack([snapshot_of(training).local["statistics"] for training in trainings]).mean(dim=0)
+    mean = torch.stack([snapshot_of(training).local["statistics"] for training in trainings]).mean(
+        dim=0
+    )
     assert all(torch.equal(each["statistics"], mean) for each in local)
 
 
@@ -91,7 +97,9 @@ def test_any_number_of_processes_continues_with_the_same_margins(size: int) -> N
         snapshot = scatter(checkpoint, FakeWorld(rank, size, []))
         assert snapshot is not None
         restore(training.engine, training.state, snapshot)
-    before, after = (merge([each.state.margins.values for each in of]) for of in (trainings, resumed))
+    before, after = (
+        merge([each.state.margins.values for each in of]) for of in (trainings, resumed)
+    )
     assert before[0, 0].count_nonzero() == 6
     assert torch.equal(before, after)
 

@@ -1,4 +1,6 @@
-"""Splitting: every image is in one part, categories are split by the fractions, all outputs or none."""
+"""Splitting: every image is in one part, categories are split by the fractions, all outputs or
+none.
+"""
 
 import json
 from collections import Counter
@@ -36,7 +38,9 @@ def of_classes(class_indices: list[int], num_categories: int) -> ImageDirectory:
     return image_directory.images_of(listing, Path("data"), PORT)
 
 
-def write_split(images: ImageDirectory, outputs: Sequence[Path], fractions: Sequence[float] = HALVES) -> None:
+def write_split(
+    images: ImageDirectory, outputs: Sequence[Path], fractions: Sequence[float] = HALVES
+) -> None:
     write_parts(split(images, fractions, seed=1, stratified=True), outputs)
 
 
@@ -78,7 +82,11 @@ def test_every_image_is_in_exactly_one_part(
         ([10, 20, 30], 0.8, [8, 16, 24]),
         ([12, 12, 12], 0.75, [9, 9, 9]),
         ([10] * 10, 0.85, [9] * 5 + [8] * 5),  # 85 of 100
-        ([7, 9, 5], 0.5, [4, 4, 2]),  # 10.5 of 21 rounds to even; of equal remainders the first rounds up
+        (
+            [7, 9, 5],
+            0.5,
+            [4, 4, 2],
+        ),  # 10.5 of 21 rounds to even; of equal remainders the first rounds up
         ([2, 2, 100], 0.99, [1, 1, 99]),
         ([2, 2, 100], 0.01, [1, 1, 1]),
         ([1, 1, 1, 1], 0.5, [1, 1, 0, 0]),
@@ -99,7 +107,10 @@ def test_each_category_is_split_as_close_to_the_fraction_as_possible(
 
 def test_parts_depend_on_the_seed() -> None:
     images = of_classes([0, 1] * 50, 2)
-    first = [split(images, HALVES, seed, stratified=True)[0].rows.tolist() for seed in (1, 1, 2, -1, 10**30)]
+    first = [
+        split(images, HALVES, seed, stratified=True)[0].rows.tolist()
+        for seed in (1, 1, 2, -1, 10**30)
+    ]
     assert first[0] == first[1]
     assert len({tuple(rows) for rows in first}) == 4
 
@@ -116,18 +127,25 @@ def test_images_without_categories_are_split_as_a_whole() -> None:
 
 def test_an_unstratified_split_ignores_categories() -> None:
     images = of_classes([0] * 50 + [1] * 50, 2)
-    firsts = [split(images, HALVES, seed, stratified=False)[0].class_counts().tolist() for seed in range(10)]
+    firsts = [
+        split(images, HALVES, seed, stratified=False)[0].class_counts().tolist()
+        for seed in range(10)
+    ]
     assert {sum(counts) for counts in firsts} == {50}
     assert len({tuple(counts) for counts in firsts}) > 1
 
 
 @given(
-    files=st.lists(st.integers(0, 9), min_size=2, max_size=40).filter(lambda files: len(set(files)) > 1),
+    files=st.lists(st.integers(0, 9), min_size=2, max_size=40).filter(
+        lambda files: len(set(files)) > 1
+    ),
     fraction=st.floats(0, 1, exclude_min=True, exclude_max=True),
     stratified=st.booleans(),
 )
 @example(files=[0, 0, 2, 2, 8, 8], fraction=5e-324, stratified=True)
-def test_rows_of_the_same_file_stay_in_one_part(files: list[int], fraction: float, stratified: bool) -> None:
+def test_rows_of_the_same_file_stay_in_one_part(
+    files: list[int], fraction: float, stratified: bool
+) -> None:
     images = of_classes([file % 3 for file in files], 3)
     images = replace(images, file_names=Packer(f"{file}.png" for file in files).finish())
     parts = split(images, (fraction, 1 - fraction), 1, stratified)
@@ -151,7 +169,9 @@ def test_a_single_image_cannot_be_split(rows: list[int]) -> None:
 
 @given(
     class_indices=st.lists(st.integers(0, 3), min_size=3, max_size=40),
-    fractions=st.sampled_from([(0.6, 0.2, 0.2), (0.8, 0.1, 0.1), (0.98, 0.01, 0.01), (0.01, 0.01, 0.98)]),
+    fractions=st.sampled_from(
+        [(0.6, 0.2, 0.2), (0.8, 0.1, 0.1), (0.98, 0.01, 0.01), (0.01, 0.01, 0.98)]
+    ),
     stratified=st.booleans(),
 )
 def test_three_parts_are_disjoint_and_each_has_every_category_of_three_images(
@@ -176,7 +196,9 @@ def test_three_parts_have_the_sizes_asked_for() -> None:
 
 
 def write_classic(root: Path) -> ImageDirectory:
-    """A classic directory with a custom column, an empty category, gaps in ids, and two rows of one file."""
+    """A classic directory with a custom column, an empty category, gaps in ids, and two rows of one
+    file.
+    """
     images = [
         (f"{index % 2}_{index}.png", encode(paint("red", index, (6, 5))), "ab"[index % 2])
         for index in range(8)
@@ -190,7 +212,9 @@ def write_classic(root: Path) -> ImageDirectory:
     ]
     document["columnAttributes"].append({"name": "camera", "type": "String", "isFeature": False})
     (root / "_schema.json").write_text(json.dumps(document))
-    rows: list[dict[str, Any]] = [json.loads(line) for line in (root / "images.lst").read_text().splitlines()]
+    rows: list[dict[str, Any]] = [
+        json.loads(line) for line in (root / "images.lst").read_text().splitlines()
+    ]
     for row in rows:
         row["image_info"]["width"] = 6
         row["id"] += 100
@@ -243,7 +267,9 @@ def test_plain_folders_become_image_directories(tmp_path: Path) -> None:
             "original": f"{row['category']}/{index}.png",
         }
         [copy] = tmp_path.glob(f"[12]/{row['image_info']['file_name']}")
-        assert copy.read_bytes() == (tmp_path / "in" / row["category"] / f"{index}.png").read_bytes()
+        assert (
+            copy.read_bytes() == (tmp_path / "in" / row["category"] / f"{index}.png").read_bytes()
+        )
 
 
 @pytest.mark.parametrize("failing", [0, 1, 2])
@@ -262,7 +288,9 @@ def test_no_output_is_left_if_one_cannot_be_written(
     with pytest.raises(OutputDirectoryError) as raised:
         write_split(images, outputs, (0.5, 0.25, 0.25))
     flag = f"--output-{failing + 1} {outputs[failing]}"
-    assert str(raised.value).startswith(f"{flag} cannot be finished, and nothing is left of it: [Errno 28]")
+    assert str(raised.value).startswith(
+        f"{flag} cannot be finished, and nothing is left of it: [Errno 28]"
+    )
     assert [output.exists() for output in outputs] == [False, False, False]
 
 
@@ -282,7 +310,8 @@ def test_an_unreadable_image_leaves_no_output(tmp_path: Path) -> None:
     with pytest.raises(InvalidDatasetError) as raised:
         write_split(images, (tmp_path / "1", tmp_path / "2"))
     assert str(raised.value) == (
-        f"{images.title} is not valid, reason: image 'green/2.png': the file cannot be read: No such file or"
+        f"{images.title} is not valid, reason: image 'green/2.png': the file cannot be read: No"
+        " such file or"
         " directory."
     )
     assert [*tmp_path.glob("[12]")] == []

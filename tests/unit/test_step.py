@@ -41,7 +41,10 @@ class Network(nn.Module):
 
 
 def step_of(
-    network: Network, micro_batch: int | None, min_local_batch: int = 1, precision: Precision = PRECISION
+    network: Network,
+    micro_batch: int | None,
+    min_local_batch: int = 1,
+    precision: Precision = PRECISION,
 ) -> TrainStep:
     return TrainStep(
         model=network,
@@ -87,7 +90,9 @@ def test_micro_batches_add_up_to_the_gradient_of_the_batch(
 def test_an_empty_share_is_one_micro_batch() -> None:
     network = Network()
     step_of(network, 2)(
-        Batch(*(batch_of(1).images[:0], batch_of(1).targets[:0]), np.arange(0), 4, {}), 0.1, Sums(CPU)
+        Batch(*(batch_of(1).images[:0], batch_of(1).targets[:0]), np.arange(0), 4, {}),
+        0.1,
+        Sums(CPU),
     )
     assert network.given == [0]
 
@@ -98,7 +103,9 @@ def test_a_share_that_unreadable_images_reduce_below_the_minimum_is_skipped() ->
     assert step_of(network, None, min_local_batch=2)(batch_of(1), 0.1, sums).margins.shape == (2, 0)
     assert network.given == [0]
     assert not sums.values.any()
-    torch.testing.assert_close(network.linear.weight, before, rtol=1e-4, atol=0)  # except for weight decay
+    torch.testing.assert_close(
+        network.linear.weight, before, rtol=1e-4, atol=0
+    )  # except for weight decay
 
 
 def test_a_float16_step_that_overflows_is_skipped_and_the_next_is_taken() -> None:

@@ -1,4 +1,6 @@
-"""Stop requests: the first signal is recorded, a second or the end of the grace period ends the process."""
+"""Stop requests: the first signal is recorded, a second or the end of the grace period ends the
+process.
+"""
 
 import os
 import pty
@@ -50,7 +52,9 @@ def test_a_closed_terminal_is_ignored_under_nohup() -> None:
 
 
 def test_nothing_is_written_to_a_terminal_that_is_gone() -> None:
-    """A process in a terminal of its own prints once more after `leave_terminal`, when that is closed."""
+    """A process in a terminal of its own prints once more after `leave_terminal`, when that is
+    closed.
+    """
     ours, theirs = pty.openpty()
     code = "import sys; from train_pytorch_model.machine.stop_requests import leave_terminal\n"
     code += "sys.stdin.readline(); leave_terminal(); print('nobody reads this', flush=True)"
@@ -81,7 +85,9 @@ def test_a_process_that_is_ended_leaves_no_bar_of_two_lines() -> None:
     env = {**os.environ, "COLUMNS": "80", "LINES": "24", "TERM": "xterm"}
     for name in ("JPY_PARENT_PID", "MPLBACKEND", "RANK"):
         env.pop(name, None)
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=theirs, stderr=subprocess.PIPE, env=env)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=theirs, stderr=subprocess.PIPE, env=env
+    )
     os.close(theirs)
     shown = b""
     with suppress(OSError), os.fdopen(ours, "rb", buffering=0) as terminal:  # an error at its end
@@ -113,7 +119,9 @@ def test_signals_in_quick_succession_are_one_request(ends: list[int]) -> None:
     assert (requests.signal, ends) == (signal.SIGINT, [])
 
 
-def test_the_second_request_ends_the_process(ends: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_request_ends_the_process(
+    ends: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "TOGETHER_S", -1.0)
     requests = StopRequests()
     requests.ask(signal.SIGINT)
@@ -146,9 +154,11 @@ def test_the_message_depends_on_whether_a_checkpoint_was_saved() -> None:
     saved = StoppedError(signal.SIGTERM, Path("run/checkpoints"), is_saved=True)
     assert saved.code == 143
     assert saved.message == (
-        "Stopped by SIGTERM. The same command resumes from here; the checkpoint is in run/checkpoints."
+        "Stopped by SIGTERM. The same command resumes from here; the checkpoint is in"
+        " run/checkpoints."
     )
     assert StoppedError(signal.SIGINT, Path("run/checkpoints"), is_saved=False).message == (
-        "Stopped by SIGINT. No final checkpoint could be written to run/checkpoints; the same command resumes"
+        "Stopped by SIGINT. No final checkpoint could be written to run/checkpoints; the same"
+        " command resumes"
         " from the previous one, if there is any."
     )

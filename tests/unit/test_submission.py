@@ -6,7 +6,12 @@ from typing import Any
 import pytest
 from tests.submissions import submission
 
-from train_pytorch_model.submission.request import DEFAULT_VM_SIZE, Cluster, Submission, parse_assignments
+from train_pytorch_model.submission.request import (
+    DEFAULT_VM_SIZE,
+    Cluster,
+    Submission,
+    parse_assignments,
+)
 from train_pytorch_model.words.errors import ParameterError
 
 T4, FOUR_T4 = "Standard_NC4as_T4_v3", "Standard_NC64as_T4_v3"
@@ -30,11 +35,13 @@ T4, FOUR_T4 = "Standard_NC4as_T4_v3", "Standard_NC64as_T4_v3"
         ),
         (
             {"instance_count": 3, "max_nodes": 2},
-            "Node count should be at most the cluster's maximum: --instance-count is 3, --max-nodes 2.",
+            "Node count should be at most the cluster's maximum: --instance-count is 3, --max-nodes"
+            " 2.",
         ),
         (
             {"compute": "-gpu"},
-            "--compute '-gpu' is not a cluster name: expected a letter, then letters, digits and hyphens,"
+            "--compute '-gpu' is not a cluster name: expected a letter, then letters, digits and"
+            " hyphens,"
             " and not local; or serverless.",
         ),
         ({"compute": "Local"}, "--compute 'Local' is not a cluster name: "),
@@ -55,24 +62,36 @@ def test_invalid_nodes_are_refused(nodes: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"untrained_model": None}, "Give either --untrained-model, to train that, or --architecture, to"),
-        ({"architecture": "resnet50"}, "Give either --untrained-model, to train that, or --architecture, to"),
+        (
+            {"untrained_model": None},
+            "Give either --untrained-model, to train that, or --architecture, to",
+        ),
+        (
+            {"architecture": "resnet50"},
+            "Give either --untrained-model, to train that, or --architecture, to",
+        ),
         (
             {"untrained_model": None, "architecture": "resnet51"},
             "--architecture resnet51 is not known. Did you mean resnet",
         ),
-        ({"pretrained": True}, "--pretrained requires --architecture: a given model has its own weights."),
+        (
+            {"pretrained": True},
+            "--pretrained requires --architecture: a given model has its own weights.",
+        ),
         (
             {"experiment_name": "my flowers"},
-            "--experiment-name 'my flowers' is not a valid name: expected a letter or digit, then letters,"
+            "--experiment-name 'my flowers' is not a valid name: expected a letter or digit, then"
+            " letters,"
             " digits, _, - and ., up to 255 characters in all.",
         ),
         ({"register": "-"}, "--register '-' is not a valid name: "),
         ({"time_limit": 0}, "The time limit should be at least a minute: --time-limit is 0."),
         (
             {"environment": "AzureML-acpt-pytorch:3"},
-            "--environment AzureML-acpt-pytorch:3: Azure's curated environments lack packages that training"
-            " needs. Leave it out to use the project's own, or give the image with --image and the packages",
+            "--environment AzureML-acpt-pytorch:3: Azure's curated environments lack packages that"
+            " training"
+            " needs. Leave it out to use the project's own, or give the image with --image and the"
+            " packages",
         ),
         ({"environment": "azureml:azureml-x:3"}, "--environment azureml-x:3: Azure's curated"),
         (
@@ -89,7 +108,8 @@ def test_invalid_nodes_are_refused(nodes: dict[str, Any], message: str) -> None:
         ),
         (
             {"environment": "mine:1", "image": "image"},
-            "--environment names a complete environment: --image and --conda-file cannot be combined with",
+            "--environment names a complete environment: --image and --conda-file cannot be"
+            " combined with",
         ),
         ({"image": ""}, "--image '' is not an image name."),
         ({"image": "my image"}, "--image 'my image' is not an image name."),
@@ -110,7 +130,9 @@ def test_a_submission_that_cannot_work_is_refused(changes: dict[str, Any], messa
         ("name: mine", " has no list of dependencies."),
     ],
 )
-def test_an_invalid_conda_file_is_refused(content: str | None, message: str, tmp_path: Path) -> None:
+def test_an_invalid_conda_file_is_refused(
+    content: str | None, message: str, tmp_path: Path
+) -> None:
     path = tmp_path / "conda.yaml"
     if content is not None:
         path.write_text(content)
@@ -133,34 +155,39 @@ def test_all_problems_are_reported_at_once() -> None:
             Cluster("k8s", "kubernetes"),
             {"instance_count": 2},
             None,
-            "Several nodes need an AmlCompute cluster: k8s is of type kubernetes, and --instance-count is 2.",
+            "Several nodes need an AmlCompute cluster: k8s is of type kubernetes, and"
+            " --instance-count is 2.",
         ),
         (
             Cluster("gpu", "amlcompute", T4, 2),
             {"instance_count": 3},
             1,
-            "Node count should be at most the cluster's maximum: --instance-count is 3, and gpu has at most 2"
+            "Node count should be at most the cluster's maximum: --instance-count is 3, and gpu has"
+            " at most 2"
             " nodes. Raise it with `az ml compute update --name gpu --max-instances 3`.",
         ),
         (
             Cluster("gpu", "amlcompute", T4, 2),
             {"vm_size": FOUR_T4},
             1,
-            f"gpu exists, and its nodes are {T4}: --vm-size {FOUR_T4} does not fit. Leave it out, or name"
+            f"gpu exists, and its nodes are {T4}: --vm-size {FOUR_T4} does not fit. Leave it out,"
+            " or name"
             " another cluster.",
         ),
         (
             Cluster("gpu", "amlcompute", T4, 2),
             {"low_priority": True},
             1,
-            "gpu exists, and its nodes are not of low priority: --low-priority does not fit. Leave it out, or"
+            "gpu exists, and its nodes are not of low priority: --low-priority does not fit. Leave"
+            " it out, or"
             " name another cluster.",
         ),
         (
             Cluster("gpu", "amlcompute", FOUR_T4, 2),
             {"process_count_per_instance": 5},
             4,
-            "Process count per node should be at most the GPUs of a node: --process-count-per-instance is 5,"
+            "Process count per node should be at most the GPUs of a node:"
+            " --process-count-per-instance is 5,"
             f" and {FOUR_T4} has 4.",
         ),
     ],
@@ -180,7 +207,9 @@ def test_requests_beyond_a_cluster_are_reported(
         (Cluster("k8s", "kubernetes"), {"process_count_per_instance": 4}, None),
     ],
 )
-def test_requests_within_a_cluster_pass(cluster: Cluster, nodes: dict[str, Any], gpus: int | None) -> None:
+def test_requests_within_a_cluster_pass(
+    cluster: Cluster, nodes: dict[str, Any], gpus: int | None
+) -> None:
     assert list(cluster.problems(Submission(**nodes), gpus)) == []
 
 

@@ -42,7 +42,9 @@ def test_predictions_lead_to_the_suspects_of_cleanlab(seed: int, accuracy: float
     )
     np.testing.assert_array_equal(suspects.indices, expected)
     assert (suspects.proposed != given[suspects.indices]).all()
-    np.testing.assert_allclose(suspects.scores, probabilities[suspects.indices, given[suspects.indices]])
+    np.testing.assert_allclose(
+        suspects.scores, probabilities[suspects.indices, given[suspects.indices]]
+    )
 
 
 def test_confident_predictions_of_the_given_categories_leave_no_suspect() -> None:

@@ -16,7 +16,11 @@ def test_safetensors_reads_a_tensor_file() -> None:
         f"{number} “{dtype}” \n": (torch.rand(2, 3, generator=generator) * 100 - 50).to(dtype)
         for number, dtype in enumerate(module._DTYPES)
     }
-    tensors |= {"none": torch.empty(0, 4), "one": torch.tensor(5, dtype=torch.int64), "": torch.ones(1)}
+    tensors |= {
+        "none": torch.empty(0, 4),
+        "one": torch.tensor(5, dtype=torch.int64),
+        "": torch.ones(1),
+    }
     read = safetensors.torch.load(b"".join(tensor_file(tensors)))
     assert read.keys() == tensors.keys()
     for name, tensor in tensors.items():

@@ -12,14 +12,22 @@ from train_pytorch_model.distributed.world import World, join_world
 from train_pytorch_model.loop import epoch
 from train_pytorch_model.loop.epoch import ThreadWatch
 from train_pytorch_model.machine import system as cores
-from train_pytorch_model.machine.system import ONE_THREAD, CoreTimes, Threads, choose_threads, fixed_threads
+from train_pytorch_model.machine.system import (
+    ONE_THREAD,
+    CoreTimes,
+    Threads,
+    choose_threads,
+    fixed_threads,
+)
 
 BEFORE = CoreTimes(at_s=100.0, total_s=1000.0, free_s=505.0)
 
 
 def after(num_cores: int, seconds: float, others: float) -> CoreTimes:
     """The times after some seconds in which others used so many cores."""
-    return CoreTimes(100 + seconds, 1000 + num_cores * seconds, 505 + (num_cores - others) * seconds)
+    return CoreTimes(
+        100 + seconds, 1000 + num_cores * seconds, 505 + (num_cores - others) * seconds
+    )
 
 
 @pytest.mark.parametrize(
@@ -33,7 +41,9 @@ def after(num_cores: int, seconds: float, others: float) -> CoreTimes:
         (8, 2.1, 6),
     ],
 )
-def test_a_core_that_others_use_gets_no_thread(num_cores: int, others: float, expected: int) -> None:
+def test_a_core_that_others_use_gets_no_thread(
+    num_cores: int, others: float, expected: int
+) -> None:
     threads = choose_threads(num_cores, BEFORE, after(num_cores, 3.0, others))
     assert threads.count == expected
     reason = f"other processes use {others:.1f} of {num_cores} cores"
@@ -77,7 +87,12 @@ def test_the_times_of_processors_are_read(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(
     "text",
-    ["cpu0 1 0 0 1 0 0 0 0\n", "cpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\n", "cpu0 x\ncpu1 1\n", None],
+    [
+        "cpu0 1 0 0 1 0 0 0 0\n",
+        "cpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\n",
+        "cpu0 x\ncpu1 1\n",
+        None,
+    ],
     ids=["other numbers", "zeros", "nonsense", "no such file"],
 )
 def test_a_system_that_does_not_tell_is_not_measured(
@@ -122,8 +137,12 @@ def tell(monkeypatch: pytest.MonkeyPatch, times: CoreTimes) -> None:
 
 
 @pytest.mark.usefixtures("two_cores")
-def test_a_run_beside_a_busy_process_begins_with_fewer_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("train_pytorch_model.distributed.world.best_device", lambda _: torch.device("cpu"))
+def test_a_run_beside_a_busy_process_begins_with_fewer_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "train_pytorch_model.distributed.world.best_device", lambda _: torch.device("cpu")
+    )
     tell(monkeypatch, after(2, 3.0, others=1.0))
     with join_world(BEFORE) as world:
         assert world.threads == Threads(1, "other processes use 1.0 of 2 cores")
@@ -142,7 +161,9 @@ def test_threads_follow_what_others_use_for_long(
     now = BEFORE
     tell(monkeypatch, now)
     set_threads(2)
-    watch = ThreadWatch(World(0, 1, 0, 1, torch.device("cpu"), threads=Threads(2, "one for each core")))
+    watch = ThreadWatch(
+        World(0, 1, 0, 1, torch.device("cpu"), threads=Threads(2, "one for each core"))
+    )
 
     def step(seconds: float, others: float) -> int:
         nonlocal now
@@ -192,7 +213,13 @@ def test_a_resumed_run_takes_the_recorded_number(recorded: int, expected: int) -
         ("0::/docker/abc\n", {"": "200000 100000"}, 2.0),
         ("0::/job\n", {"job": "100000 0"}, math.inf),
     ],
-    ids=["container", "job of a scheduler", "the smallest counts", "seen from outside", "no period"],
+    ids=[
+        "container",
+        "job of a scheduler",
+        "the smallest counts",
+        "seen from outside",
+        "no period",
+    ],
 )
 def test_quotas_of_all_groups_around_the_process_count(
     tmp_path: Path, membership: str, limits: dict[str, str], expected: float

@@ -24,7 +24,8 @@ def test_times_are_never_negative() -> None:
         (1.9, "Training was compute-bound: 19% of its time was spent waiting for images."),
         (
             2.0,
-            "Training was input-bound: 20% of its time was spent waiting for images. More CPU cores help;",
+            "Training was input-bound: 20% of its time was spent waiting for images. More CPU cores"
+            " help;",
         ),
     ],
 )
@@ -34,7 +35,13 @@ def test_the_verdict_names_the_bottleneck(waiting_s: float, verdict: str) -> Non
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.4, "0 s"), (59.4, "59 s"), (185, "3 min 05 s"), (7620, "2 h 07 min"), (360000, "100 h 00 min")],
+    [
+        (0.4, "0 s"),
+        (59.4, "59 s"),
+        (185, "3 min 05 s"),
+        (7620, "2 h 07 min"),
+        (360000, "100 h 00 min"),
+    ],
 )
 def test_durations_are_human_readable(seconds: float, text: str) -> None:
     assert duration(seconds) == text

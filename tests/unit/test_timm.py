@@ -19,7 +19,14 @@ from train_pytorch_model.networks.shapes import WithoutMemory, min_local_batch
 from train_pytorch_model.words.errors import FailedToDownloadFilesError, ParameterError, UserError
 from train_pytorch_model.words.settings import Recipe
 
-SMALL = ["test_resnet", "test_byobnet", "test_efficientnet", "test_convnext", "test_vit", "test_nfnet"]
+SMALL = [
+    "test_resnet",
+    "test_byobnet",
+    "test_efficientnet",
+    "test_convnext",
+    "test_vit",
+    "test_nfnet",
+]
 THOUSAND = [str(index) for index in range(1000)]
 
 
@@ -69,10 +76,16 @@ def test_the_recipe_of_the_user_comes_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"architecture": "timm:test_resnut"}, r"does not know it\. Did you mean timm:test_resnet\?"),
+        (
+            {"architecture": "timm:test_resnut"},
+            r"does not know it\. Did you mean timm:test_resnet\?",
+        ),
         ({"architecture": "timm:test_resnet.moon"}, r"Invalid pretrained tag \(moon\)"),
         ({"architecture": "timm:dla34"}, "does not end in one linear layer"),
-        ({"architecture": "timm:deit_tiny_distilled_patch16_224"}, "does not end in one linear layer"),
+        (
+            {"architecture": "timm:deit_tiny_distilled_patch16_224"},
+            "does not end in one linear layer",
+        ),
         ({"architecture": "timm:hf_hub:a/b"}, "is not known"),
         ({"architecture": "timm:local-dir:/tmp"}, "is not known"),
         ({"architecture": "timm:test_vit", "recipe": Recipe(image_size=96)}, "takes 160 px only"),
@@ -84,17 +97,28 @@ def test_what_timm_cannot_do_here_is_refused(options: Any, message: str, tmp_pat
         InitModel(output=tmp_path / "m", **options).run()
 
 
-@pytest.mark.parametrize("name", ["timm:hf_hub:a/b", "timm:/etc/passwd", "timm:a.b.c", "timm:", "xtimm:a"])
+@pytest.mark.parametrize(
+    "name", ["timm:hf_hub:a/b", "timm:/etc/passwd", "timm:a.b.c", "timm:", "xtimm:a"]
+)
 def test_only_names_of_timms_registry_are_looked_up(name: str) -> None:
     assert not is_of_timm(name)
 
 
-def test_pretrained_weights_come_from_the_hubs_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pretrained_weights_come_from_the_hubs_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given: Any = timm.create_model("test_resnet")
     safetensors.torch.save_file(given.state_dict(), tmp_path / "weights.safetensors")
-    fake_hub(monkeypatch, tmp_path / "hub", "timm/test_resnet.r160_in1k", tmp_path / "weights.safetensors")
+    fake_hub(
+        monkeypatch,
+        tmp_path / "hub",
+        "timm/test_resnet.r160_in1k",
+        tmp_path / "weights.safetensors",
+    )
     InitModel(output=tmp_path / "m", architecture="timm:test_resnet", pretrained=True).run()
-    found = build_model(open_model_directory(tmp_path / "m", "Untrained model"), THOUSAND).state_dict()
+    found = build_model(
+        open_model_directory(tmp_path / "m", "Untrained model"), THOUSAND
+    ).state_dict()
     assert all(torch.equal(value, found[name]) for name, value in given.state_dict().items())
 
 

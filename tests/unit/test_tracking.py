@@ -17,9 +17,13 @@ from train_pytorch_model.formats.listing import list_unlabelled
 from train_pytorch_model.tracking import tracker as module
 from train_pytorch_model.tracking.tracker import MlflowTracker, RunDescription, earlier_epochs
 
-pytestmark = pytest.mark.filterwarnings("ignore::Warning:sqlalchemy", "ignore::Warning:mlflow")  # not ours
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::Warning:sqlalchemy", "ignore::Warning:mlflow"
+)  # not ours
 
-IMAGES = images_of(list_unlabelled([f"{number}.png" for number in range(7)], {}), Path("flowers"), "Images")
+IMAGES = images_of(
+    list_unlabelled([f"{number}.png" for number in range(7)], {}), Path("flowers"), "Images"
+)
 DESCRIPTION = RunDescription(
     "trained",
     {"epochs": 2},
@@ -68,7 +72,10 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if isinstance(self.server.fault, int):
             codes = {404: "RESOURCE_DOES_NOT_EXIST"}
-            error = {"error_code": codes.get(self.server.fault, "INTERNAL_ERROR"), "message": "broken"}
+            error = {
+                "error_code": codes.get(self.server.fault, "INTERNAL_ERROR"),
+                "message": "broken",
+            }
             self._send(self.server.fault, error)
             return
         self._send(200, self._follow(call, sent))
@@ -85,12 +92,16 @@ class _Handler(BaseHTTPRequestHandler):
         if call == "experiments/get-by-name":
             return {"experiment": {"experiment_id": "7", "name": "train_pytorch_model"}}
         if call == "runs/log-batch":
-            server.metrics += [(m["key"], int(m["step"]), float(m["value"])) for m in sent.get("metrics", [])]
+            server.metrics += [
+                (m["key"], int(m["step"]), float(m["value"])) for m in sent.get("metrics", [])
+            ]
         if call == "runs/update" and "status" in sent:
             server.statuses.append(sent["status"])
         if call == "metrics/get-history":
             found = [m for m in server.metrics if m[0] == "Learning rate"]
-            return {"metrics": [{"key": k, "step": s, "value": v, "timestamp": 1} for k, s, v in found]}
+            return {
+                "metrics": [{"key": k, "step": s, "value": v, "timestamp": 1} for k, s, v in found]
+            }
         return {"run": {"info": info, "data": {}}, "run_info": info}
 
     def _send(self, status: int, content: dict[str, Any]) -> None:
@@ -210,7 +221,10 @@ def test_an_unreachable_server_causes_one_warning(
 
 
 def test_logging_does_not_wait_for_a_server_that_hangs(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Nor does closing wait longer than `CLOSING_S`, although the call is still in progress."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "50")

@@ -19,7 +19,10 @@ from train_pytorch_model.formats.transformation_directory import Transformation
 from train_pytorch_model.inputs.bad_images import BadImage
 from train_pytorch_model.machine.console import Bar
 from train_pytorch_model.stories import transform as transform_story
-from train_pytorch_model.words.errors import InvalidDatasetError, InvalidTransformationDirectoryError
+from train_pytorch_model.words.errors import (
+    InvalidDatasetError,
+    InvalidTransformationDirectoryError,
+)
 
 PORT = "Input image directory"
 
@@ -35,12 +38,16 @@ def run(
     return transform_story.transform(images, bad_images, transformation, seed, output, "output")
 
 
-def open_painted(tmp_path: Path, per_category: int = 2, size: tuple[int, int] = (12, 10)) -> ImageDirectory:
+def open_painted(
+    tmp_path: Path, per_category: int = 2, size: tuple[int, int] = (12, 10)
+) -> ImageDirectory:
     folders = paint_folders(tmp_path / "folders", per_category, ("blue", "red"), size)
     return open_image_directory(folders, PORT)
 
 
-def write_directory(root: Path, rows: list[dict[str, Any]], columns: list[dict[str, Any]]) -> ImageDirectory:
+def write_directory(
+    root: Path, rows: list[dict[str, Any]], columns: list[dict[str, Any]]
+) -> ImageDirectory:
     """Write and open an ImageDirectory with these rows, painting an image for each."""
     for index, row in enumerate(rows):
         path = root / row["image_info"]["file_name"]
@@ -81,7 +88,9 @@ def test_the_output_has_the_classic_form(tmp_path: Path) -> None:
         {"image_info": {"file_name": "image/0_3.png"}, "category": "a", "id": 3},
     ]
     categories = [{"id": 0, "name": "a"}, {"id": 2, "name": "b"}]
-    label = column("category", "String", "str", annotation_type="COCO_classification", categories=categories)
+    label = column(
+        "category", "String", "str", annotation_type="COCO_classification", categories=categories
+    )
     images = write_directory(tmp_path / "in", rows, [ID_COLUMN, label])
     assert run(images, tmp_path / "out", ops.Resize(8)) == 2
 
@@ -137,7 +146,12 @@ def test_plain_folders_become_a_labelled_directory(tmp_path: Path) -> None:
     images = open_painted(tmp_path)
     run(images, tmp_path / "out", ops.Resize(6))
     result = open_image_directory(tmp_path / "out", PORT)
-    assert list(result.file_names) == ["image/0_0.png", "image/0_1.png", "image/1_2.png", "image/1_3.png"]
+    assert list(result.file_names) == [
+        "image/0_0.png",
+        "image/0_1.png",
+        "image/1_2.png",
+        "image/1_3.png",
+    ]
     assert result.categories == ("blue", "red")
     assert [row for _, row in result.read_rows()] == [row for _, row in images.read_rows()]
 
@@ -154,7 +168,16 @@ def test_a_folder_of_images_stays_unlabelled(tmp_path: Path) -> None:
 
 
 def test_no_two_images_get_the_same_file(tmp_path: Path) -> None:
-    names = ["a.jpg", "a.png", "A.png", "5.png", "sub/a.png", "x.png/y.png", f"{'n' * 253}.x", "sub//a.jpg"]
+    names = [
+        "a.jpg",
+        "a.png",
+        "A.png",
+        "5.png",
+        "sub/a.png",
+        "x.png/y.png",
+        f"{'n' * 253}.x",
+        "sub//a.jpg",
+    ]
     rows = [
         {"image_info": {"file_name": f"image/{name}"}, "id": 10 + row}
         for row, name in enumerate([*names, "a.jpg"])
@@ -185,14 +208,21 @@ def test_images_are_written_upright_in_rgb_without_metadata(tmp_path: Path) -> N
     run(open_image_directory(tmp_path / "in", PORT), tmp_path / "out")
     written = Image.open(tmp_path / "out/image/a.png")
     assert written.size == (10, 20)
-    assert np.array_equal(np.asarray(written), np.asarray(image.transpose(Image.Transpose.ROTATE_270)))
+    assert np.array_equal(
+        np.asarray(written), np.asarray(image.transpose(Image.Transpose.ROTATE_270))
+    )
     assert written.info == {}
     assert not written.getexif()
 
 
 # ── Randomness ───────────────────────────────────────────────────────────────────────────────────
 
-RANDOM = (ops.RandomResizedCrop(8), ops.ColorJitter(0.5), ops.RandomHorizontalFlip(), ops.RandomRotation(90))
+RANDOM = (
+    ops.RandomResizedCrop(8),
+    ops.ColorJitter(0.5),
+    ops.RandomHorizontalFlip(),
+    ops.RandomRotation(90),
+)
 
 
 @pytest.mark.parametrize("threads", [1, 7])
@@ -228,7 +258,9 @@ def test_the_global_random_state_is_unchanged(tmp_path: Path) -> None:
 # ── Images that cannot be transformed ────────────────────────────────────────────────────────────
 
 
-def test_unreadable_images_are_left_out_and_listed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_images_are_left_out_and_listed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     images = open_painted(tmp_path, 3)
     data = images.path(1).read_bytes()
     images.path(1).write_bytes(data[: len(data) // 2])

@@ -27,7 +27,8 @@ from train_pytorch_model.words.errors import InvalidTransformationDirectoryError
 PORT = "Input image transformation"
 META = "type: TransformationDirectory\nextension: {}\ntransform_type: Image\n"
 HINT = (
-    " The operations are Resize, CenterCrop, Pad, ColorJitter, Grayscale, RandomResizedCrop, RandomCrop,"
+    " The operations are Resize, CenterCrop, Pad, ColorJitter, Grayscale, RandomResizedCrop,"
+    " RandomCrop,"
     " RandomHorizontalFlip, RandomVerticalFlip, RandomRotation, RandomAffine, RandomGrayscale,"
     " RandomPerspective. init-transformation writes such a directory."
 )
@@ -63,7 +64,12 @@ def refusal(path: Path) -> str:
 def test_a_classic_directory_is_read(tmp_path: Path) -> None:
     text = '[["Resize", 48], ["CenterCrop", 40], ["ColorJitter", {}], ["RandomRotation", 10]]'
     transformation = open_transformation(write(tmp_path / "classic", text), PORT)
-    assert transformation.operations == (Resize(48), CenterCrop(40), ColorJitter(), RandomRotation(10))
+    assert transformation.operations == (
+        Resize(48),
+        CenterCrop(40),
+        ColorJitter(),
+        RandomRotation(10),
+    )
     assert transformation.title == f"{PORT} {tmp_path}/classic"
     assert str(transformation) == "Resize, CenterCrop, ColorJitter, RandomRotation"
 
@@ -127,7 +133,10 @@ def test_the_classic_form_is_written(tmp_path: Path) -> None:
         RandomResizedCrop(8),
     ]
     write_transformation(tmp_path / "new", operations, "output")
-    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["_meta.yaml", "_transforms.json"]
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [
+        "_meta.yaml",
+        "_transforms.json",
+    ]
     assert (tmp_path / "new/_meta.yaml").read_text() == META
     text = (tmp_path / "new/_transforms.json").read_text()
     assert json.loads(text) == [
@@ -160,7 +169,10 @@ def test_a_missing_path_is_refused(tmp_path: Path) -> None:
             " A pickle can run code, and is never loaded.",
         ),
         (META.replace("Image", "Text"), "_meta.yaml says transform_type 'Text', expected 'Image'."),
-        ("type: TransformationDirectory\n", "_meta.yaml says transform_type None, expected 'Image'."),
+        (
+            "type: TransformationDirectory\n",
+            "_meta.yaml says transform_type None, expected 'Image'.",
+        ),
         (
             "type: ImageDirectory\n",
             "_meta.yaml says type 'ImageDirectory', expected 'TransformationDirectory'.",
@@ -221,11 +233,17 @@ def test_too_many_operations_are_refused(tmp_path: Path) -> None:
         (["Resize", [8, "nearest", 8]], "Resize: max_size should be greater than size but is 8"),
         (["Resize", [[8, 8], "nearest", 9]], "Resize: max_size requires a size of a single side"),
         (["Resize", {"sise": 8}], "Resize: Object contains unknown field `sise`"),
-        (["Grayscale", [1, 2]], "Grayscale takes at most 1 arguments (num_output_channels), found 2"),
+        (
+            ["Grayscale", [1, 2]],
+            "Grayscale takes at most 1 arguments (num_output_channels), found 2",
+        ),
         (["Grayscale", 2], "Grayscale: Invalid enum value 2 - at `$.num_output_channels`"),
         (["Pad", -1], "Pad: Expected `int` >= 0 - at `$.padding`"),
         (["Pad", [[1, 2, 3]]], "Pad: padding should be 1, 2 or 4 numbers but is 3"),
-        (["RandomCrop", [8, [1, 2, 3]]], "RandomCrop: padding should be 1, 2 or 4 numbers but is 3"),
+        (
+            ["RandomCrop", [8, [1, 2, 3]]],
+            "RandomCrop: padding should be 1, 2 or 4 numbers but is 3",
+        ),
         (["Pad", {"padding": 1, "fill": 256}], "Pad: Expected `int` <= 255 - at `$.fill`"),
         (
             ["ColorJitter", [[1, 0.5]]],
@@ -237,7 +255,10 @@ def test_too_many_operations_are_refused(tmp_path: Path) -> None:
             ["RandomRotation", [[9, 5]]],
             "RandomRotation: degrees should be [lowest, highest] but is [9.0, 5.0]",
         ),
-        (["RandomAffine", [5, [0, 2]]], "RandomAffine: Expected `float` <= 1.0 - at `$.translate[1]`"),
+        (
+            ["RandomAffine", [5, [0, 2]]],
+            "RandomAffine: Expected `float` <= 1.0 - at `$.translate[1]`",
+        ),
         (
             ["RandomAffine", {"degrees": 5, "shear": [1, 2, 3]}],
             "RandomAffine: shear should be 1, 2 or 4 numbers but is 3",

@@ -1,4 +1,6 @@
-"""Byte-identical files are found, whatever their size; others of the same size are not taken for them."""
+"""Byte-identical files are found, whatever their size; others of the same size are not taken for
+them.
+"""
 
 from pathlib import Path
 
@@ -20,7 +22,9 @@ def write(root: Path, *contents: bytes) -> list[Path]:
 @pytest.mark.parametrize("content", [b"small", LARGE], ids=["small", "large"])
 def test_files_of_the_same_content_are_identical(tmp_path: Path, content: bytes) -> None:
     other_end, other_beginning = content[:-1] + b"!", b"!" + content[1:]
-    files = write(tmp_path, content, other_end, content, other_beginning, content + b"0", content, other_end)
+    files = write(
+        tmp_path, content, other_end, content, other_beginning, content + b"0", content, other_end
+    )
     assert sorted(identical_pairs(files).tolist()) == [[0, 2], [0, 5], [1, 6]]
 
 

@@ -1,4 +1,6 @@
-"""Twins of a run: which pairs are listed in which order, and the accuracy without what training has seen."""
+"""Twins of a run: which pairs are listed in which order, and the accuracy without what training has
+seen.
+"""
 
 import csv
 import io
@@ -24,9 +26,13 @@ def write(root: Path, images: dict[str, Image.Image]) -> ImageDirectory:
     return open_image_directory(root, f"{root.name.title()} dataset")
 
 
-def twins_of(training: ImageDirectory, validation: ImageDirectory) -> tuple[list[TwinRow], np.ndarray]:
+def twins_of(
+    training: ImageDirectory, validation: ImageDirectory
+) -> tuple[list[TwinRow], np.ndarray]:
     paths = [part.path(index) for part in (training, validation) for index in range(len(part))]
-    hashes = np.stack([perceptual_hash(np.asarray(Image.open(path).convert("RGB"))) for path in paths])
+    hashes = np.stack(
+        [perceptual_hash(np.asarray(Image.open(path).convert("RGB"))) for path in paths]
+    )
     return find_twins(training, validation, find_identical(training, validation).pairs, hashes)
 
 
@@ -35,7 +41,8 @@ def test_pairs_are_listed_with_contradictions_and_leaks_first(tmp_path: Path) ->
     distinct = {f"cat/other_{index}.png": image for index, image in enumerate(others)}
     training = write(
         tmp_path / "training",
-        distinct | {"cat/1.png": first, "dog/2.png": second, "dog/again.png": second, "cat/flat.png": FLAT},
+        distinct
+        | {"cat/1.png": first, "dog/2.png": second, "dog/again.png": second, "cat/flat.png": FLAT},
     )
     validation = write(
         tmp_path / "validation",
@@ -61,7 +68,10 @@ def test_pairs_are_listed_with_contradictions_and_leaks_first(tmp_path: Path) ->
 
 
 def test_the_accuracy_without_twins_is_of_the_other_images() -> None:
-    is_seen, is_hit = np.array([True, False, False, True, False]), np.array([True, True, True, False])
+    is_seen, is_hit = (
+        np.array([True, False, False, True, False]),
+        np.array([True, True, True, False]),
+    )
     familiar = Familiar.of(is_seen, is_hit[~is_seen[[0, 1, 3, 4]]])
     assert familiar.accuracy_without == 0.5
     assert "2 of 5 validation images look like a training image" in familiar.describe(0.75)
@@ -72,13 +82,17 @@ def test_the_accuracy_without_twins_is_of_the_other_images() -> None:
     assert Familiar.of(np.zeros(5, bool), is_hit).describe(0.75) == ""
 
 
-def test_a_copy_of_a_validation_image_that_looks_like_a_training_image_does_so_too(tmp_path: Path) -> None:
+def test_a_copy_of_a_validation_image_that_looks_like_a_training_image_does_so_too(
+    tmp_path: Path,
+) -> None:
     image, *others = (paint_scene(index) for index in range(12))
     training = write(
-        tmp_path / "training", {f"cat/{index}.png": image for index, image in enumerate([image, *others])}
+        tmp_path / "training",
+        {f"cat/{index}.png": image for index, image in enumerate([image, *others])},
     )
     near = image.resize((48, 32))
     validation = write(
-        tmp_path / "validation", {"cat/1.png": near, "cat/2.png": near, "cat/3.png": paint_scene(77)}
+        tmp_path / "validation",
+        {"cat/1.png": near, "cat/2.png": near, "cat/3.png": paint_scene(77)},
     )
     assert twins_of(training, validation)[1].tolist() == [True, True, False]

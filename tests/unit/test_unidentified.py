@@ -50,7 +50,8 @@ def tiff(bands: int, bits: int, sample_format: int = 1) -> bytes:
         (tiff(5, 8), "a TIFF of 5 bands of 8 bits (unsigned)"),
         (
             b"just a text",
-            "not an image of a known format (JPEG, PNG, GIF, WebP, AVIF, HEIC, BMP, TIFF, PPM, PGM)",
+            "not an image of a known format (JPEG, PNG, GIF, WebP, AVIF, HEIC, BMP, TIFF, PPM,"
+            " PGM)",
         ),
     ],
 )

@@ -18,11 +18,15 @@ from train_pytorch_model.image_classifier.predictions import (
 
 def test_the_energy_is_the_negative_log_of_the_summed_evidence() -> None:
     logits = np.random.default_rng(1).normal(0, 300, (50, 7)).astype(np.float32)
-    np.testing.assert_allclose(energies_of(logits), -logsumexp(logits.astype(np.float64), axis=1), rtol=1e-6)
+    np.testing.assert_allclose(
+        energies_of(logits), -logsumexp(logits.astype(np.float64), axis=1), rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("fraction", [0.5, 0.9, 0.99])
-def test_the_asked_fraction_of_the_validation_images_stays_known(fraction: float, tmp_path: Path) -> None:
+def test_the_asked_fraction_of_the_validation_images_stays_known(
+    fraction: float, tmp_path: Path
+) -> None:
     energies = np.random.default_rng(1).normal(-5, 2, 2000)
     (tmp_path / KNOWN).write_text(known_json(energies), encoding="ascii")
     threshold = read_threshold(tmp_path, fraction)

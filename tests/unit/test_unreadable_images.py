@@ -1,4 +1,6 @@
-"""Files that are no image, or not a whole one: one reason each. What does not matter to an image's size."""
+"""Files that are no image, or not a whole one: one reason each. What does not matter to an image's
+size.
+"""
 
 import io
 import struct
@@ -34,7 +36,9 @@ def test_a_truncated_picture_is_unreadable_but_its_size_is_not() -> None:
         pytest.param(b"what", "not an image of a known format", id="an unsupported format"),
         pytest.param(b"\x89PNG\r\n\x1a\n", "not an image of a known format", id="a signature only"),
         pytest.param(b"GIF89a" + b"\0" * 30, "a damaged GIF", id="no pixels"),
-        pytest.param(png_of(10_000, 9_001), "10000 x 9001 pixels are more than 90,000,000", id="a png bomb"),
+        pytest.param(
+            png_of(10_000, 9_001), "10000 x 9001 pixels are more than 90,000,000", id="a png bomb"
+        ),
         pytest.param(
             png_of(60_000, 50_000),
             "DecompressionBombError: Image size (3000000000 pixels) exceeds limit",
@@ -58,7 +62,9 @@ def test_files_that_are_not_images_have_a_reason(data: bytes, reason: str) -> No
 def test_a_jpeg_may_have_twice_the_pixels(recwarn: pytest.WarningsRecorder) -> None:
     assert read_size(io.BytesIO(jpeg_of(15_000, 12_000))) == (12_000, 15_000)
     assert not recwarn.list
-    with pytest.raises(UnreadableImageError, match=r"15000 x 12001 pixels are more than 180,000,000"):
+    with pytest.raises(
+        UnreadableImageError, match=r"15000 x 12001 pixels are more than 180,000,000"
+    ):
         read_size(io.BytesIO(jpeg_of(15_000, 12_001)))
 
 
@@ -71,7 +77,9 @@ def test_32_bit_pixels_are_refused(tmp_path: Path) -> None:
     for mode, dtype in {"I": np.int32, "F": np.float32}.items():
         path = tmp_path / f"{mode}.tif"
         Image.fromarray(np.zeros((2, 2), dtype=dtype)).save(path)
-        with pytest.raises(UnreadableImageError, match=rf"its 32 bit pixels \(mode {mode}\) have no known"):
+        with pytest.raises(
+            UnreadableImageError, match=rf"its 32 bit pixels \(mode {mode}\) have no known"
+        ):
             decode(path)
 
 
@@ -135,7 +143,9 @@ def test_large_metadata_and_a_second_picture_do_not_matter() -> None:
     ):
         assert decode(io.BytesIO(data)).size == (WIDTH, HEIGHT)
     large = Image.new("RGB", (12_000, 9_000))
-    assert read_size(io.BytesIO(encode(large, "MPO", save_all=True, append_images=[picture()]))) == (
+    assert read_size(
+        io.BytesIO(encode(large, "MPO", save_all=True, append_images=[picture()]))
+    ) == (
         9000,
         12_000,
     )

@@ -14,7 +14,9 @@ NAMES = ("ant", "bee", "fly", "wasp", "tick")
 def evaluation_of(confusion: Sequence[Sequence[int]]) -> Evaluation:
     """An evaluation with this matrix of true by predicted categories."""
     matrix = np.array(confusion)
-    targets, predicted = (np.repeat(indices.ravel(), matrix.ravel()) for indices in np.indices(matrix.shape))
+    targets, predicted = (
+        np.repeat(indices.ravel(), matrix.ravel()) for indices in np.indices(matrix.shape)
+    )
     return evaluate(outcomes_of(targets, np.eye(len(matrix))[predicted]), len(matrix))
 
 
@@ -34,16 +36,30 @@ def test_only_an_accuracy_above_chance_is_better_than_guessing() -> None:
     [
         ([[60, 0], [0, 60]], "Good: 100.0%, 120 of 120.", ()),
         ([[60, 0], [6, 54]], "Good: 95.0%, 114 of 120; weakest: 'bee', 54 of 60.", ()),
-        ([[45, 15], [5, 55]], "Better than guessing: 83.3%, 100 of 120, against 50.0%; weakest: 'ant'", ()),
+        (
+            [[45, 15], [5, 55]],
+            "Better than guessing: 83.3%, 100 of 120, against 50.0%; weakest: 'ant'",
+            (),
+        ),
         (
             [[95, 0], [5, 0]],
             "The model is no better than guessing: 95.0%, 95 of 100;",
             ("gives 95.0%.", "1 of 2 categories is never predicted: 'bee'."),
         ),
         ([[950, 0], [40, 10]], "The model may be no better than guessing: 96.0%", ()),
-        ([[9000, 0], [300, 700]], "Better than guessing: 97.0%", ("weakest: 'bee', 700 of 1,000.",)),
         (
-            [[30, 0, 0, 0, 0], [5, 25, 0, 0, 0], [30, 0, 0, 0, 0], [30, 0, 0, 0, 0], [0, 30, 0, 0, 0]],
+            [[9000, 0], [300, 700]],
+            "Better than guessing: 97.0%",
+            ("weakest: 'bee', 700 of 1,000.",),
+        ),
+        (
+            [
+                [30, 0, 0, 0, 0],
+                [5, 25, 0, 0, 0],
+                [30, 0, 0, 0, 0],
+                [30, 0, 0, 0, 0],
+                [0, 30, 0, 0, 0],
+            ],
             "Better than guessing: 36.7%",
             ("3 of 5 categories are never predicted: 'fly', 'wasp', 'tick'.",),
         ),

@@ -44,7 +44,8 @@ def after_ten_steps(
 ) -> list[str]:
     """The facts after ten of twenty steps of the first epoch.
 
-    The clock advances by `step_s` per reading. Each step but the first waits `waited_s` for its images.
+    The clock advances by `step_s` per reading. Each step but the first waits `waited_s` for its
+    images.
     """
     clock = itertools.count(step=step_s)
     monkeypatch.setattr(view, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
@@ -64,10 +65,17 @@ def test_remaining_time_is_proportional_to_the_pixels() -> None:
     assert [rest_s(plan, epoch, step_s=1.0, waited_s=1.0) for epoch in (1, 2, 3)] == [4.0, 2.0, 0.0]
 
 
-def test_the_eta_of_a_run_accounts_for_larger_images_to_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    (eta,) = (fact for fact in after_ten_steps(monkeypatch, 1.0, [100, 100]) if fact.startswith("ETA"))
-    (longer,) = (fact for fact in after_ten_steps(monkeypatch, 1.0, [100, 300]) if fact.startswith("ETA"))
-    # Three clock readings in ten steps, so 0.3 s each; ten are left, then 20 or the equivalent of 60.
+def test_the_eta_of_a_run_accounts_for_larger_images_to_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (eta,) = (
+        fact for fact in after_ten_steps(monkeypatch, 1.0, [100, 100]) if fact.startswith("ETA")
+    )
+    (longer,) = (
+        fact for fact in after_ten_steps(monkeypatch, 1.0, [100, 300]) if fact.startswith("ETA")
+    )
+    # Three clock readings in ten steps, so 0.3 s each; ten are left, then 20 or the equivalent of
+    # 60.
     assert (eta, longer) == ("ETA 3 s, run 9 s", "ETA 3 s, run 21 s")
 
 
@@ -80,12 +88,18 @@ def test_data_wait_does_not_grow_with_image_size(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(("pixels", "is_long"), [([100, 100], False), ([100, 300], True)])
 def test_a_long_run_on_a_cpu_is_warned_of(
-    monkeypatch: pytest.MonkeyPatch, pixels: list[int], is_long: bool, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch,
+    pixels: list[int],
+    is_long: bool,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    step_s = LONG_RUN_S / STEPS / 3 * (STEPS_TO_JUDGE - 1)  # two epochs of small images take two thirds of it
+    step_s = (
+        LONG_RUN_S / STEPS / 3 * (STEPS_TO_JUDGE - 1)
+    )  # two epochs of small images take two thirds of it
     after_ten_steps(monkeypatch, step_s, pixels)
     assert [
-        text.startswith("At the speed of the first steps, 320 images") for text in warnings_in(caplog)
+        text.startswith("At the speed of the first steps, 320 images")
+        for text in warnings_in(caplog)
     ] == [True] * is_long
 
 

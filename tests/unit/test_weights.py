@@ -71,7 +71,9 @@ def test_code_in_a_weights_file_never_runs(tmp_path: Path, form: str) -> None:
     else:
         value = {"model.fc.weight": torch.ones(1), "x": bomb} if form == "hidden" else bomb
         saved(path, value, _use_new_zipfile_serialization=form != "older")
-    with pytest.raises(WeightsError, match=r"it holds more than tensors \(a pickled object or function\)"):
+    with pytest.raises(
+        WeightsError, match=r"it holds more than tensors \(a pickled object or function\)"
+    ):
         read_state_dict(path, LIMIT)
     assert not marker.exists()
     if form == "pickle":
@@ -88,14 +90,19 @@ def test_a_function_of_the_system_is_refused_like_any_other(tmp_path: Path) -> N
 def test_a_pickled_network_is_refused_with_how_to_save_it(tmp_path: Path) -> None:
     path = saved(tmp_path / "model", nn.Linear(1, 1))
     with pytest.raises(
-        WeightsError, match=r"which is never loaded. Save a state dict: torch.save\(model.state_dict\(\), …\)"
+        WeightsError,
+        match=r"which is never loaded. Save a state dict: torch.save\(model.state_dict\(\), …\)",
     ):
         read_state_dict(path, LIMIT)
 
 
 @pytest.mark.parametrize("name", ["state_dict", "model", "net"])
 def test_the_state_dict_in_a_training_checkpoint_is_read(tmp_path: Path, name: str) -> None:
-    others = {"optimizer": {"state": {0: {"step": torch.ones(1)}}}, "epoch": 3, "args": Namespace(lr=0.1)}
+    others = {
+        "optimizer": {"state": {0: {"step": torch.ones(1)}}},
+        "epoch": 3,
+        "args": Namespace(lr=0.1),
+    }
     path = saved(tmp_path / "model", {**others, name: {"model.fc.weight": torch.full((1,), 7.0)}})
     assert read_state_dict(path, LIMIT) == {"fc.weight": torch.full((1,), 7.0)}
 
@@ -106,7 +113,9 @@ def test_the_model_is_read_rather_than_its_average(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_of_several_networks_is_refused_with_where_they_are(tmp_path: Path) -> None:
-    path = saved(tmp_path / "model", {"student": {"x": torch.ones(1)}, "teacher": {"x": torch.ones(1)}})
+    path = saved(
+        tmp_path / "model", {"student": {"x": torch.ones(1)}, "teacher": {"x": torch.ones(1)}}
+    )
     with pytest.raises(WeightsError, match="several state dicts, under 'student' and 'teacher'"):
         read_state_dict(path, LIMIT)
 
@@ -120,7 +129,9 @@ def test_an_exported_program_is_refused_with_how_to_save_its_weights(tmp_path: P
         WeightsError, match=r"^it is a program of torch\.export, .*load\(…\)\.state_dict, …\)\.$"
     ):
         read_state_dict(tmp_path / "model.pt2", 1 << 20)
-    torch.save(torch.export.load(tmp_path / "model.pt2").state_dict, tmp_path / "model")  # as it says
+    torch.save(
+        torch.export.load(tmp_path / "model.pt2").state_dict, tmp_path / "model"
+    )  # as it says
     assert read_state_dict(tmp_path / "model", 1 << 20).keys() == {"weight", "bias"}
 
 
@@ -133,7 +144,9 @@ def safetensors_file(path: Path, length: int = 72, end: int = 4) -> Path:
 
 @pytest.mark.parametrize("length", [72, 0x80], ids=["plain", "starts like a pickle"])
 def test_a_safetensors_file_is_read(tmp_path: Path, length: int) -> None:
-    assert read_state_dict(safetensors_file(tmp_path / "model", length), LIMIT) == {"x": torch.zeros(1)}
+    assert read_state_dict(safetensors_file(tmp_path / "model", length), LIMIT) == {
+        "x": torch.zeros(1)
+    }
 
 
 @pytest.mark.parametrize("end", [3, 8, 1 << 40])
@@ -171,7 +184,11 @@ def test_a_file_not_written_by_torch_save_is_refused(tmp_path: Path, data: bytes
     (tmp_path / "model").write_bytes(data)
     with pytest.raises(WeightsError) as raised:
         read_state_dict(tmp_path / "model", LIMIT)
-    refusals = ("it is neither a torch.save nor", "it is not a torch.save file", "it holds more than tensors")
+    refusals = (
+        "it is neither a torch.save nor",
+        "it is not a torch.save file",
+        "it holds more than tensors",
+    )
     assert str(raised.value).startswith("it is a pointer of git-LFS" if data == LFS else refusals)
     assert "\n" not in str(raised.value)
 
@@ -243,7 +260,9 @@ def test_without_a_second_head_the_state_is_unchanged() -> None:
     ],
     ids=["no first head", "another width", "another bias"],
 )
-def test_a_second_head_that_does_not_fit_is_refused(change: Callable[[dict[str, Tensor]], object]) -> None:
+def test_a_second_head_that_does_not_fit_is_refused(
+    change: Callable[[dict[str, Tensor]], object],
+) -> None:
     state = {
         "fc.weight": torch.ones(5, 2),
         "fc.bias": torch.ones(5),

@@ -1,4 +1,6 @@
-"""16-bit images that use fewer bits: as bright as they are meant to be, wherever the model sees them."""
+"""16-bit images that use fewer bits: as bright as they are meant to be, wherever the model sees
+them.
+"""
 
 import struct
 import zlib
@@ -90,5 +92,7 @@ def test_the_recipe_comes_first(tmp_path: Path, asked: int | None, level: int) -
     inputs = open_training_inputs(tmp_path / "untrained", images, images)
     decided = decide_white_level(inputs, ALONE).with_flips(True)
     assert decided.recipe.white_level == level
-    assert {f.colours.white_level for f in (decided.framing, *decided.training_framings(2))} == {level}
+    assert {f.colours.white_level for f in (decided.framing, *decided.training_framings(2))} == {
+        level
+    }
     assert ClassifierSpec.from_mapping(decided.spec.as_mapping()) == decided.spec

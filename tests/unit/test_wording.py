@@ -7,7 +7,10 @@ from train_pytorch_model.words.settings import TrainConfig, flag
 
 
 def test_parameters_are_named_as_the_user_gives_them() -> None:
-    assert (parameter("warmup_epochs"), parameter("batch_size")) == ("--warmup-step-number", "--batch-size")
+    assert (parameter("warmup_epochs"), parameter("batch_size")) == (
+        "--warmup-step-number",
+        "--batch-size",
+    )
     name_parameters("`{}`".format)  # as in Python, where nothing has been set
     assert parameter("batch_size") == "`batch_size`"
     assert all(hasattr(TrainConfig, name) for name in ("warmup_epochs", "batch_size"))
@@ -17,4 +20,8 @@ def test_parameters_are_named_as_the_user_gives_them() -> None:
 
 
 def test_numbers_take_singular_and_plural() -> None:
-    assert [counted(count, "step", "steps") for count in (0, 1, 2000)] == ["0 steps", "1 step", "2,000 steps"]
+    assert [counted(count, "step", "steps") for count in (0, 1, 2000)] == [
+        "0 steps",
+        "1 step",
+        "2,000 steps",
+    ]

@@ -11,7 +11,11 @@ from train_pytorch_model.words.errors import ParameterError
 T4, FOUR_T4 = "Standard_NC4as_T4_v3", "Standard_NC64as_T4_v3"
 
 
-FLAGS: Mapping[str, str | None] = {"subscription_id": None, "resource_group": None, "workspace_name": None}
+FLAGS: Mapping[str, str | None] = {
+    "subscription_id": None,
+    "resource_group": None,
+    "workspace_name": None,
+}
 CONFIG = '{"subscription_id": "s", "resource_group": "g", "workspace_name": "w", "more": 1}'
 
 
@@ -37,7 +41,8 @@ def test_an_explicit_config_file_overrides_the_environment(tmp_path: Path) -> No
         '{"subscription_id": "", "resource_group": "g", "workspace_name": "w"}'
     )
     environment = dict.fromkeys(
-        ("AZUREML_ARM_SUBSCRIPTION", "AZUREML_ARM_RESOURCEGROUP", "AZUREML_ARM_WORKSPACE_NAME"), "environment"
+        ("AZUREML_ARM_SUBSCRIPTION", "AZUREML_ARM_RESOURCEGROUP", "AZUREML_ARM_WORKSPACE_NAME"),
+        "environment",
     )
     flags = {**FLAGS, "workspace_name": "mine"}
     found = Workspace.find(flags, tmp_path / "other.json", environment, tmp_path)
@@ -45,7 +50,9 @@ def test_an_explicit_config_file_overrides_the_environment(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("place", ["config.json", ".azureml/config.json", "../config.json"])
-def test_a_config_file_is_found_in_this_directory_and_its_parents(place: str, tmp_path: Path) -> None:
+def test_a_config_file_is_found_in_this_directory_and_its_parents(
+    place: str, tmp_path: Path
+) -> None:
     start = tmp_path / "project" / "folder"
     (start / ".azureml").mkdir(parents=True)
     (start / place).write_text(CONFIG)
@@ -61,12 +68,18 @@ def test_a_config_file_of_another_program_is_skipped(tmp_path: Path) -> None:
 
 def test_a_config_file_can_be_given_explicitly(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text(CONFIG)
-    assert find(tmp_path / "nowhere", tmp_path / "other.json", workspace_name="v") == Workspace("s", "g", "v")
+    assert find(tmp_path / "nowhere", tmp_path / "other.json", workspace_name="v") == Workspace(
+        "s", "g", "v"
+    )
 
 
 def test_flags_alone_read_no_file(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("not JSON")
-    flags: dict[str, str | None] = {"subscription_id": "s", "resource_group": "g", "workspace_name": "w"}
+    flags: dict[str, str | None] = {
+        "subscription_id": "s",
+        "resource_group": "g",
+        "workspace_name": "w",
+    }
     assert Workspace.find(flags, None, {}, tmp_path) == Workspace("s", "g", "w")
 
 
@@ -75,7 +88,8 @@ def test_missing_parts_of_the_workspace_are_listed(tmp_path: Path) -> None:
     with pytest.raises(ParameterError) as caught:
         find(tmp_path)
     assert str(caught.value) == (
-        "The workspace is not fully specified. Missing are:\n  --subscription-id or AZUREML_ARM_SUBSCRIPTION"
+        "The workspace is not fully specified. Missing are:\n  --subscription-id or"
+        " AZUREML_ARM_SUBSCRIPTION"
         "\n  --workspace-name or AZUREML_ARM_WORKSPACE_NAME"
         "\nOr download the workspace's config.json from the portal into this directory."
     )
@@ -84,12 +98,21 @@ def test_missing_parts_of_the_workspace_are_listed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "--config {path}: config.json is missing. It should hold subscription_id, resource_group and"),
+        (
+            None,
+            "--config {path}: config.json is missing. It should hold subscription_id,"
+            " resource_group and",
+        ),
         ("{", "--config {path}: config.json is not as expected: "),
-        ('{"subscription_id": 7}', "--config {path}: config.json is not as expected: Expected `str`"),
+        (
+            '{"subscription_id": 7}',
+            "--config {path}: config.json is not as expected: Expected `str`",
+        ),
     ],
 )
-def test_an_invalid_config_file_is_refused(content: str | None, message: str, tmp_path: Path) -> None:
+def test_an_invalid_config_file_is_refused(
+    content: str | None, message: str, tmp_path: Path
+) -> None:
     path = tmp_path / "config.json"
     if content is not None:
         path.write_text(content)

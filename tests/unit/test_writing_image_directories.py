@@ -177,17 +177,25 @@ def test_files_may_be_written_in_any_order_and_rows_keep_theirs(tmp_path: Path) 
 
 
 def test_a_schema_with_other_column_names_is_honoured(tmp_path: Path) -> None:
-    image = {"name": "photo", "type": "Bytes", "properties": {"mime_type": "image/png", "image_ref": "where"}}
+    image = {
+        "name": "photo",
+        "type": "Bytes",
+        "properties": {"mime_type": "image/png", "image_ref": "where"},
+    }
     columns = [{"name": "shelf", "type": "Numeric"}, image]
     row = {"shelf": 3, "where": {"file_name": "p/1.ppm", "width": 1}, "unknown": 0}
-    with writing_image_directory(tmp_path / "data", {"columnAttributes": columns}, "output") as writer:
+    with writing_image_directory(
+        tmp_path / "data", {"columnAttributes": columns}, "output"
+    ) as writer:
         writer.place(row).write_bytes(b"P6 1 1 255\nabc")
         writer.add(row)
     assert json.loads((tmp_path / "data/images.lst").read_text()) == row
     assert json.loads((tmp_path / "data/_samples.json").read_text()) == [
         {"photo": "UDYgMSAxIDI1NQphYmM=", "shelf": 3}
     ]
-    assert [row for _, row in open_image_directory(tmp_path / "data", PORT).read_rows()] == [{"shelf": 3}]
+    assert [row for _, row in open_image_directory(tmp_path / "data", PORT).read_rows()] == [
+        {"shelf": 3}
+    ]
 
 
 def test_a_full_disk_leaves_no_output(tmp_path: Path) -> None:

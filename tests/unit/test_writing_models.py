@@ -20,12 +20,20 @@ PORT = "Untrained model"
 
 
 def time_fixed(text: str) -> str:
-    return re.sub(r"time_created: \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+0000\n", "time_created: …\n", text)
+    return re.sub(
+        r"time_created: \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+0000\n", "time_created: …\n", text
+    )
 
 
 def test_an_untrained_spec_has_the_classic_form_byte_for_byte(tmp_path: Path) -> None:
-    meta = write_spec(tmp_path, architecture="resnet18", option=False, is_pretrained=False, recipe=Recipe())
-    assert list(meta.items()) == [("type", "ModelDirectory"), ("extension", {}), ("model", "model_spec.yaml")]
+    meta = write_spec(
+        tmp_path, architecture="resnet18", option=False, is_pretrained=False, recipe=Recipe()
+    )
+    assert list(meta.items()) == [
+        ("type", "ModelDirectory"),
+        ("extension", {}),
+        ("model", "model_spec.yaml"),
+    ]
     assert time_fixed((tmp_path / "model_spec.yaml").read_text()) == (
         "flavor:\n"
         "  name: pytorch\n"
@@ -96,11 +104,15 @@ def test_a_trained_spec_is_the_classic_form_plus_the_recipe_byte_for_byte(tmp_pa
         f"  mean:\n{ours}"
         f"  std:\n{ours}"
     )
-    assert (tmp_path / "index_to_label.csv").read_bytes() == ',label\n0,a\n1,"b,c"\n2,größe\n'.encode()
+    assert (
+        tmp_path / "index_to_label.csv"
+    ).read_bytes() == ',label\n0,a\n1,"b,c"\n2,größe\n'.encode()
 
 
 def test_a_family_without_an_option_is_written_and_read_without_one(tmp_path: Path) -> None:
-    meta = write_spec(tmp_path, architecture="vit_b_16", option=False, is_pretrained=True, recipe=Recipe())
+    meta = write_spec(
+        tmp_path, architecture="vit_b_16", option=False, is_pretrained=True, recipe=Recipe()
+    )
     write_yaml(tmp_path / "_meta.yaml", meta)
     (tmp_path / "model").touch()
     extras = yaml.safe_load((tmp_path / "model_spec.yaml").read_text())["flavor_extras"]
@@ -111,16 +123,24 @@ def test_a_family_without_an_option_is_written_and_read_without_one(tmp_path: Pa
         "init_params": {"model_name": "vit_b_16", "pretrained": True},
     }
     directory = open_model_directory(tmp_path, PORT)
-    assert (directory.architecture, directory.option, directory.is_pretrained) == ("vit_b_16", False, True)
+    assert (directory.architecture, directory.option, directory.is_pretrained) == (
+        "vit_b_16",
+        False,
+        True,
+    )
 
 
 def test_the_creation_time_is_a_string_with_a_utc_offset_without_a_colon(tmp_path: Path) -> None:
-    write_spec(tmp_path, architecture="resnet18", option=False, is_pretrained=False, recipe=Recipe())
+    write_spec(
+        tmp_path, architecture="resnet18", option=False, is_pretrained=False, recipe=Recipe()
+    )
     time = yaml.safe_load((tmp_path / "model_spec.yaml").read_text())["time_created"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+0000", time)
 
 
-@pytest.mark.parametrize(("architecture", "option"), [("resnext50_32x4d", True), ("densenet161", False)])
+@pytest.mark.parametrize(
+    ("architecture", "option"), [("resnext50_32x4d", True), ("densenet161", False)]
+)
 def test_a_written_spec_is_read_back(tmp_path: Path, architecture: str, option: bool) -> None:
     recipe = Recipe(image_size=64, augmentation="none", mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
     categories = ("001", "a, b", 'with "quotes"', "two\nlines", "größe", "")
@@ -161,5 +181,7 @@ def test_a_written_spec_is_read_back(tmp_path: Path, architecture: str, option: 
         (["nan", "1"], ["nan", "1"]),
     ],
 )
-def test_names_that_the_classic_reader_would_change_are_found(names: list[str], renamed: list[str]) -> None:
+def test_names_that_the_classic_reader_would_change_are_found(
+    names: list[str], renamed: list[str]
+) -> None:
     assert renamed_by_type_inference(names) == renamed

@@ -1,4 +1,6 @@
-"""Names in zips of Windows: right for the encodings of most, and never several images under one name."""
+"""Names in zips of Windows: right for the encodings of most, and never several images under one
+name.
+"""
 
 import io
 import struct
@@ -54,7 +56,9 @@ def test_names_of_windows_are_read(
     assert "its names are not in UTF-8, and are read as " in warning
 
 
-@pytest.mark.parametrize(("encoding", "extra"), [("utf-8", False), ("cp866", True), ("cp949", True)])
+@pytest.mark.parametrize(
+    ("encoding", "extra"), [("utf-8", False), ("cp866", True), ("cp949", True)]
+)
 def test_names_that_are_known_are_taken_without_a_word(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, encoding: str, extra: bool
 ) -> None:

@@ -1,7 +1,7 @@
 """`fit` and `load`, for Python and notebooks: the verbs without a command line.
 
-Nothing here exits the process or takes its signals. Errors are those of `words.errors`, all of them a
-`UserError`; PyTorch is imported by the first call that computes.
+Nothing here exits the process or takes its signals. Errors are those of `words.errors`, all of them
+a `UserError`; PyTorch is imported by the first call that computes.
 """
 
 import difflib
@@ -30,7 +30,13 @@ from train_pytorch_model.machine.stop_requests import StopRequests
 from train_pytorch_model.measures.evaluation import Evaluation
 from train_pytorch_model.measures.evaluation_directory import PAGE
 from train_pytorch_model.words.errors import ParameterError, TrainingError
-from train_pytorch_model.words.settings import Augmentation, OptimizerName, PrecisionName, Recipe, TrainConfig
+from train_pytorch_model.words.settings import (
+    Augmentation,
+    OptimizerName,
+    PrecisionName,
+    Recipe,
+    TrainConfig,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,13 +82,14 @@ class Model:
         return self._spec.categories
 
     def predict(self, images: ImageLike | Sequence[ImageLike]) -> "pd.DataFrame":
-        """Predict images: files, folders of files, PIL images, or arrays (H, W, 3), uint8, RGB; one or many.
+        """Predict images: files, folders of files, PIL images, or arrays (H, W, 3), uint8, RGB; one
+        or many.
 
         PIL images become upright and RGB like files.
 
-        Returns a row for each: `image` (its path, or its number), `label`, `probability` in [0, 1], and a
-        column `Scored Probabilities_<category>` for each category, as `score` writes them. A file that cannot
-        be read has no label, and the reason in `error`.
+        Returns a row for each: `image` (its path, or its number), `label`, `probability` in [0, 1],
+        and a column `Scored Probabilities_<category>` for each category, as `score` writes them. A
+        file that cannot be read has no label, and the reason in `error`.
         """
         import pandas as pd
 
@@ -99,12 +106,16 @@ class Model:
             "image": [name for name, _ in named],
             "label": [self.categories[index] if error is None else None for index, error in best],
             "probability": rows.max(axis=1),
-            **{PROBABILITY_PREFIX + name: rows[:, index] for index, name in enumerate(self.categories)},
+            **{
+                PROBABILITY_PREFIX + name: rows[:, index]
+                for index, name in enumerate(self.categories)
+            },
         }
         return pd.DataFrame(table | {"error": errors} if any(errors) else table)
 
     def evaluate(self, folder: AnyPath, output: AnyPath | None = None) -> Evaluated:
-        """Measure the model on a folder of labelled images; keeps the tables and the page in `output`.
+        """Measure the model on a folder of labelled images; keeps the tables and the page in
+        `output`.
 
         Raises `InvalidDatasetError`, `NotLabeledDatasetError`, `OutputDirectoryError`.
         """
@@ -168,10 +179,12 @@ class FitOptions(TypedDict, total=False):
 
 
 def fit(folder: AnyPath, output: AnyPath | None = None, **options: Unpack[FitOptions]) -> Model:
-    """Train and test a classifier on a folder of images, and write it to `output`, by default FOLDER-model.
+    """Train and test a classifier on a folder of images, and write it to `output`, by default
+    FOLDER-model.
 
-    The options are those of the command line. An interrupted call is resumed by the same call. Raises a
-    `UserError`, such as `InvalidDatasetError`, and `ParameterError` for an option that does not exist.
+    The options are those of the command line. An interrupted call is resumed by the same call.
+    Raises a `UserError`, such as `InvalidDatasetError`, and `ParameterError` for an option that
+    does not exist.
     """
     known, given = FitOptions.__annotations__, dict[str, Any](options)
     for name in given:
@@ -189,7 +202,9 @@ def fit(folder: AnyPath, output: AnyPath | None = None, **options: Unpack[FitOpt
     given |= {name: Path(path) for name, path in paths.items() if path is not None}
     parameters, recipe = TrainConfig(**pop(TrainConfig)), Recipe(**pop(Recipe))
     command = Fit(folder=Path(folder), parameters=parameters, recipe=recipe, **given)
-    warnings.filterwarnings("ignore", "IProgress not found")  # of tqdm, in notebooks without ipywidgets
+    warnings.filterwarnings(
+        "ignore", "IProgress not found"
+    )  # of tqdm, in notebooks without ipywidgets
     try:
         command.run(stops=lambda: nullcontext(StopRequests()))  # Ctrl-C is the caller's
     except SystemExit as end:  # the worker processes have failed, and said why
@@ -198,7 +213,8 @@ def fit(folder: AnyPath, output: AnyPath | None = None, **options: Unpack[FitOpt
 
 
 def load(trained_model: AnyPath, image_size: int | None = None) -> Model:
-    """Open a trained model directory; `image_size` in px is for the designer's, which do not record it.
+    """Open a trained model directory; `image_size` in px is for the designer's, which do not record
+    it.
 
     Raises `InvalidModelDirectoryError`, `ParameterError`.
     """
@@ -225,9 +241,13 @@ def _read(image: ImageLike, framing: Framing) -> Image.Image | str:
         if isinstance(image, str | os.PathLike):
             return Image.fromarray(read_pixels(image, framing.short_side, framing.colours))
         opened = image if isinstance(image, Image.Image) else Image.fromarray(image)
-        return Image.fromarray(reduce(np.array(upright_rgb(opened, framing.colours)), framing.short_side))
+        return Image.fromarray(
+            reduce(np.array(upright_rgb(opened, framing.colours)), framing.short_side)
+        )
     except UnreadableImageError as error:
-        is_missing = isinstance(error.__cause__, FileNotFoundError)  # perhaps it has never been there
+        is_missing = isinstance(
+            error.__cause__, FileNotFoundError
+        )  # perhaps it has never been there
         return "there is no such file or folder" if is_missing else str(error)
 
 

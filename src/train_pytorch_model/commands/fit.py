@@ -35,18 +35,21 @@ if TYPE_CHECKING:
     from train_pytorch_model.distributed.world import World
 
 OUTPUT = "output"
-BATCH_SIZE = 32  # half the time of 16: at 32 px the weights, not the images, make up the cost of a step
+BATCH_SIZE = (
+    32  # half the time of 16: at 32 px the weights, not the images, make up the cost of a step
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fit(ModelOptions):
-    """Train and test a classifier on one folder of images: split, init-model, train and evaluate in one."""
+    """Train and test a classifier on one folder of images: split, init-model, train and evaluate in
+    one."""
 
     EXAMPLE = "photographs"
 
     folder: tyro.conf.Positional[Path]
-    """One folder per category, or images with a labels.csv; may be split into train, val and test. An
-    archive or a table is unpacked or copied to FOLDER-images."""
+    """One folder per category, or images with a labels.csv; may be split into train, val and test.
+    An archive or a table is unpacked or copied to FOLDER-images."""
     output: OptionalPath = None
     """Directory for the trained model; must be new or empty. By default FOLDER-model."""
     from_scratch: Switch = False
@@ -67,7 +70,9 @@ class Fit(ModelOptions):
         name = folder.name.partition(".")[0] if os.path.isfile(folder) else folder.name
         return folder.parent / f"{name}-{suffix}"
 
-    def run(self, stops: Callable[[], AbstractContextManager[StopRequests]] = stop_requests) -> None:
+    def run(
+        self, stops: Callable[[], AbstractContextManager[StopRequests]] = stop_requests
+    ) -> None:
         """Train the model, unless that is done, and evaluate it on images held out from training."""
         rank = rank_of(os.environ)
         set_up(rank == 0, self.quiet)
@@ -93,7 +98,9 @@ class Fit(ModelOptions):
             assert evaluation is not None  # on the main process
             logger.info(f"On {evaluation.images:,} test images, which training has not seen:")
             show(evaluation, inputs.categories, indent="  ")
-            logger.info(f"The model is in {self.model}, with {REPORT} and {EVALUATION}/{PAGE}. Next:")
+            logger.info(
+                f"The model is in {self.model}, with {REPORT} and {EVALUATION}/{PAGE}. Next:"
+            )
             for command in train.scoring_commands(self.model):
                 logger.info(f"  {command}")
 
@@ -101,7 +108,9 @@ class Fit(ModelOptions):
             run_in_processes(story, self._open, arguments, same)
 
     def _open(self) -> OpenedInputs | None:
-        """Open the images and make the untrained model; None if this same command has done everything."""
+        """Open the images and make the untrained model; None if this same command has done
+        everything.
+        """
         parts = open_parts(self._images(), self.parameters.random_seed)
         training, validation = opening.with_same_categories(parts.training, parts.validation)
         counts = ", ".join(f"{len(images):,} for {name}" for name, images in vars(parts).items())
@@ -110,7 +119,10 @@ class Fit(ModelOptions):
         if not (self.model / META).exists():
             check_output(self.model, OUTPUT, by_writing=rank_of(os.environ) == 0, token=run.token)
         options = {each.name: str(getattr(self, each.name)) for each in fields(ModelOptions)}
-        options |= {"from_scratch": str(self.from_scratch), "seed": str(self.parameters.random_seed)}
+        options |= {
+            "from_scratch": str(self.from_scratch),
+            "seed": str(self.parameters.random_seed),
+        }
         made_by = hashlib.sha256(repr(sorted(options.items())).encode()).hexdigest()
         untrained = open_model_directory(self._untrained(run, made_by), opening.UNTRAINED_MODEL)
         inputs = opening.training_inputs(untrained, training, validation, self.parameters.epochs)
@@ -121,7 +133,9 @@ class Fit(ModelOptions):
         return None if (self.model / EVALUATION / META).exists() else inputs
 
     def _images(self) -> Path:
-        """Return the folder of the images; those of an archive are unpacked, unless an earlier call has."""
+        """Return the folder of the images; those of an archive are unpacked, unless an earlier call
+        has.
+        """
         if not os.path.isfile(self.folder):
             return self.folder
         images, is_packed = self._beside("images"), is_archive(self.folder)
@@ -132,7 +146,9 @@ class Fit(ModelOptions):
             logger.info(f"{self.folder} is now unpacked in {images}")
         else:
             with open_source(self.folder, images) as source:
-                logger.info(f"{self.folder}: {convert(source, images):,} images are now in {images}")
+                logger.info(
+                    f"{self.folder}: {convert(source, images):,} images are now in {images}"
+                )
         return images
 
     def _untrained(self, run: RunFolder, made_by: str) -> Path:
@@ -144,13 +160,20 @@ class Fit(ModelOptions):
 
         is_chosen = self.from_scratch or self.pretrained or self.weights or self.weights_file
         try:
-            initialize(replace(self, pretrained=self.pretrained or not is_chosen), seed, path, not self.quiet)
+            initialize(
+                replace(self, pretrained=self.pretrained or not is_chosen),
+                seed,
+                path,
+                not self.quiet,
+            )
         except FailedToDownloadFilesError:
             if is_chosen:
                 raise
             logger.warning(
-                "Pretrained weights are not here and cannot be downloaded; training from scratch, which takes"
-                f" many more images and epochs. {parameter('weights_file')} names weights from elsewhere."
+                "Pretrained weights are not here and cannot be downloaded; training from scratch,"
+                " which takes"
+                f" many more images and epochs. {parameter('weights_file')} names weights from"
+                " elsewhere."
             )
             initialize(self, seed, path, shows_download=False)
         return path
@@ -174,7 +197,10 @@ class Quickstart:
             from train_pytorch_model.datasets.digits import write_digits
 
             training, validation, held_out = map(str, write_digits(self.output))
-            untrained, trained = str(self.output / "untrained_model"), str(self.output / "trained_model")
+            untrained, trained = (
+                str(self.output / "untrained_model"),
+                str(self.output / "trained_model"),
+            )
             logger.info("\n2. Initializing a ResNet-18")
             _type(InitModel, "init-model", "--architecture", "resnet18", "--output", untrained)
             logger.info("\n3. Training")
@@ -185,12 +211,15 @@ class Quickstart:
             _type(Score, "score", "--trained-model", trained, "--dataset", held_out,
                   "--scored-dataset", str(self.output / "scores"))  # fmt: skip
             logger.info(
-                "\n5. Next: your own images, in one folder per category, such as photographs/daisy/1.jpg:"
+                "\n5. Next: your own images, in one folder per category, such as"
+                " photographs/daisy/1.jpg:"
             )
             for command in (*train.activation_commands(), f"{train.PROGRAM} fit photographs"):
                 logger.info(f"  {command}")
 
 
-def _type(command: type[InitModel] | type[train.Train] | type[Score], verb: str, *arguments: str) -> None:
+def _type(
+    command: type[InitModel] | type[train.Train] | type[Score], verb: str, *arguments: str
+) -> None:
     logger.info(f"$ {train.PROGRAM} {shlex.join([verb, *arguments])}")
     tyro.cli(command, args=arguments).run()

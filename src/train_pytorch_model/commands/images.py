@@ -35,12 +35,13 @@ class Convert:
     EXAMPLE = "--input flowers.zip --output images"
 
     input: Path
-    """One folder per category, a folder of images, an archive of either, a .csv of file names and categories,
-    or an AutoML .jsonl or MLTable."""
+    """One folder per category, a folder of images, an archive of either, a .csv of file names and
+    categories, or an AutoML .jsonl or MLTable."""
     output: Path
     """ImageDirectory to write; must be new or empty."""
     labels: OptionalPath = None
-    """CSV of file names and categories; by default labels.csv or metadata.csv in the folder, if any."""
+    """CSV of file names and categories; by default labels.csv or metadata.csv in the folder, if
+    any."""
     images: OptionalPath = None
     """Folder with the images that a table or an AutoML list names; by default its own."""
     file_column: OptionalName = None
@@ -60,7 +61,11 @@ class Convert:
         labels = conversion.Labels(labels=self.labels, images=self.images, **columns)
         with conversion.open_source(self.input, self.output, labels) as source:
             images = source.images
-            kind = f"of {len(images.categories):,} categories" if images.categories else "without categories"
+            kind = (
+                f"of {len(images.categories):,} categories"
+                if images.categories
+                else "without categories"
+            )
             logger.info(f"Converting {len(images):,} images {kind}")
             written = conversion.convert(source, self.output)
         logger.info(f"The {written:,} images are in {self.output}")
@@ -90,9 +95,11 @@ class Split:
     seed: int = 1
     """Any integer. The same seed and images give the same split."""
     group_by: Annotated[str | None, shown_as("REGEX|parent")] = None
-    """Keep images together whose names agree in what this regular expression matches, or in their folder."""
+    """Keep images together whose names agree in what this regular expression matches, or in their
+    folder."""
     stratified: bool = True
-    """Split each category by the fractions, as far as groups allow, rather than all images together."""
+    """Split each category by the fractions, as far as groups allow, rather than all images
+    together."""
     quiet: Switch = False
     """Print warnings and errors only."""
 
@@ -114,7 +121,9 @@ class Split:
         groups = splitting.group_images(images, self.group_by or "")
         parts = splitting.split(images, fractions, self.seed, self.stratified, groups.labels)
         if images.categories:
-            has_images = np.stack([part.class_counts() > 0 for part in parts])  # (parts, categories)
+            has_images = np.stack(
+                [part.class_counts() > 0 for part in parts]
+            )  # (parts, categories)
             alone = np.flatnonzero(has_images.any(axis=0) & ~has_images.all(axis=0))
             if names := [repr(images.categories[index]) for index in alone]:
                 logger.warning(f"Not all parts have images of category{bulleted(names)}")
@@ -156,10 +165,13 @@ class Split:
         if self.fractions:
             if self.fraction != type(self).fraction:
                 raise ParameterError("--fraction and --fractions are mutually exclusive. Give one.")
-            is_right = all(each > 0 for each in self.fractions) and math.isclose(sum(self.fractions), 1)
+            is_right = all(each > 0 for each in self.fractions) and math.isclose(
+                sum(self.fractions), 1
+            )
             if len(self.fractions) != parts or not is_right:
                 raise ParameterError(
-                    f"--fractions {' '.join(map(str, self.fractions))}: give a number greater than 0 for each"
+                    f"--fractions {' '.join(map(str, self.fractions))}: give a number greater than"
+                    " 0 for each"
                     f" of the {parts} outputs. They add up to 1."
                 )
             return self.fractions
@@ -173,8 +185,12 @@ class Split:
 
 
 def few_images_warning(parts: Sequence[ImageDirectory], fractions: Sequence[float]) -> str:
-    """Return a warning if a part after the first has very few images of a category; else an empty text."""
-    fewest = min(int(counts[counts > 0].min()) for counts in (part.class_counts() for part in parts[1:]))
+    """Return a warning if a part after the first has very few images of a category; else an empty
+    text.
+    """
+    fewest = min(
+        int(counts[counts > 0].min()) for counts in (part.class_counts() for part in parts[1:])
+    )
     if fewest >= FEW_IMAGES:
         return ""
     example = f"--fractions {' '.join(map(str, OF_FEW_IMAGES))}"

@@ -29,7 +29,8 @@ def check(options: ModelOptions) -> None:
         raise ParameterError("{}, {} and {} are mutually exclusive. Give one.".format(*names))
     if options.weights is not None and architectures.is_of_timm(options.architecture):
         raise ParameterError(
-            f"{parameter('weights')} {options.weights} is for torchvision's architectures. timm's weights"
+            f"{parameter('weights')} {options.weights} is for torchvision's architectures. timm's"
+            " weights"
             f" have tags: {parameter('architecture')} timm:NAME.TAG {parameter('pretrained')}."
         )
     if options.weights_file is not None and not os.path.isfile(options.weights_file):
@@ -42,13 +43,18 @@ def check(options: ModelOptions) -> None:
         problem = f"does not fit: a {options.architecture} takes {fixed_side} px only."
     elif not options.recipe.image_size:
         problem = (
-            f"needs an {parameter('image_size')} at least as large: without one, the model predicts at"
+            f"needs an {parameter('image_size')} at least as large: without one, the model predicts"
+            " at"
             f" {MAX_COMMON_SIDE} px at most."
         )
     sizes = options.recipe.sizes_other_than(fixed_side).items()
-    wrong = [(name, size) for name, size in sizes if fixed_side or max(sides(size)) > MAX_COMMON_SIDE]
+    wrong = [
+        (name, size) for name, size in sizes if fixed_side or max(sides(size)) > MAX_COMMON_SIDE
+    ]
     if problem and wrong:
-        raise ParameterError("\n".join(f"{parameter(name)} {size} {problem}" for name, size in wrong))
+        raise ParameterError(
+            "\n".join(f"{parameter(name)} {size} {problem}" for name, size in wrong)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,19 @@ from train_pytorch_model.inputs.opening import ScoringInputs
 from train_pytorch_model.machine.console import logger, paragraph, set_up
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.measures.evaluation import TOP_K, Evaluation
-from train_pytorch_model.measures.evaluation_directory import PAGE, describe_baseline, verdict, worst_first
-from train_pytorch_model.words.errors import ParameterError, bulleted, counted, out_of_range, parameter
+from train_pytorch_model.measures.evaluation_directory import (
+    PAGE,
+    describe_baseline,
+    verdict,
+    worst_first,
+)
+from train_pytorch_model.words.errors import (
+    ParameterError,
+    bulleted,
+    counted,
+    out_of_range,
+    parameter,
+)
 from train_pytorch_model.words.settings import OptionalInt, Switch, shown_as
 
 if TYPE_CHECKING:
@@ -73,19 +84,23 @@ class Score(OnImages):
     EXAMPLE = "--trained-model trained --dataset flowers/new --scored-dataset scores"
 
     dataset: Path
-    """Images, labelled or not: a folder at any depth, an ImageDirectory, an archive, or a single image."""
+    """Images, labelled or not: a folder at any depth, an ImageDirectory, an archive, or a single
+    image."""
     scored_dataset: Path
     """Directory for _data.parquet and scores.csv; must be new or empty."""
     top_k: OptionalInt = None
     """Number of most probable categories per image in scores.csv. By default all."""
     embeddings: Annotated[Literal["float32", "float16"] | None, shown_as("float32|float16")] = None
-    """Also write embeddings.parquet: the features of each image before the last layer, in this type."""
+    """Also write embeddings.parquet: the features of each image before the last layer, in this
+    type."""
     rank_by: Annotated[Literal["uncertainty"] | None, shown_as("uncertainty")] = None
-    """Also write to_label.csv: which images to label next, of those without a category of the model."""
+    """Also write to_label.csv: which images to label next, of those without a category of the
+    model."""
     num_to_label: int = 1000
     """Number of images in to_label.csv."""
     explain: int = 0
-    """Also write explained.html: so many of the least certain images, and what spoke for their answers."""
+    """Also write explained.html: so many of the least certain images, and what spoke for their
+    answers."""
     unknown: Switch = False
     """Label images `unknown` that are less like the training images than most validation images."""
     known_fraction: float = predictions.DEFAULT_KNOWN_FRACTION
@@ -98,12 +113,21 @@ class Score(OnImages):
         for title, option, rule, is_valid in (
             ("Top k", "top_k", "greater than 0", self.top_k is None or self.top_k > 0),
             ("Num to label", "num_to_label", "greater than 0", self.num_to_label > 0),
-            ("Explain", "explain", f"from 0 to {MAX_EXPLAINED:,}", 0 <= self.explain <= MAX_EXPLAINED),
+            (
+                "Explain",
+                "explain",
+                f"from 0 to {MAX_EXPLAINED:,}",
+                0 <= self.explain <= MAX_EXPLAINED,
+            ),
         ):
             if not is_valid:
-                raise ParameterError(out_of_range(title, rule, parameter(option), getattr(self, option)))
+                raise ParameterError(
+                    out_of_range(title, rule, parameter(option), getattr(self, option))
+                )
         self._threshold()
-        self.predict("score", self._score, opening.open_scoring_inputs, "scored_dataset", self.quiet)
+        self.predict(
+            "score", self._score, opening.open_scoring_inputs, "scored_dataset", self.quiet
+        )
 
     def _threshold(self) -> float:
         """The energy above which an image is unknown. Raises `ParameterError`."""
@@ -121,7 +145,9 @@ class Score(OnImages):
         from train_pytorch_model.stories.predict import ScoreOptions, score
 
         num_to_label = self.num_to_label if self.rank_by else 0
-        options = ScoreOptions(self.top_k, self.embeddings, num_to_label, self.explain, self._threshold())
+        options = ScoreOptions(
+            self.top_k, self.embeddings, num_to_label, self.explain, self._threshold()
+        )
         scored = score(inputs, self.scored_dataset, options, world)
         if scored is None:
             return
@@ -135,14 +161,17 @@ class Score(OnImages):
             logger.info(f"  … and {scored.images - len(scored.first):,} more")
         if scored.labelled:
             labelled = counted(scored.labelled, "image", "images")
-            logger.info(f"Accuracy {scored.correct / scored.labelled:.1%}: {scored.correct:,} of {labelled}")
+            logger.info(
+                f"Accuracy {scored.correct / scored.labelled:.1%}: {scored.correct:,} of {labelled}"
+            )
         if self.unknown:
             logger.info(f"Unknown: {scored.strange:,} of {images}")
         if scored.unknown:
             number = counted(sum(scored.unknown.values()), "image is", "images are")
             names = [f"{name!r}: {count:,}" for name, count in scored.unknown.items()]
             logger.warning(
-                f"{number} of a category that the model does not know, and not part of the accuracy:"
+                f"{number} of a category that the model does not know, and not part of the"
+                " accuracy:"
                 f"{bulleted(names)}"
             )
         if self.explain:
@@ -166,7 +195,9 @@ class Evaluate(OnImages):
 
     def run(self) -> None:
         """Evaluate, and print the main metrics."""
-        self.predict("evaluate", self._evaluate, opening.open_evaluation_inputs, "output", self.quiet)
+        self.predict(
+            "evaluate", self._evaluate, opening.open_evaluation_inputs, "output", self.quiet
+        )
 
     def _evaluate(self, inputs: ScoringInputs, world: "World") -> None:
         from train_pytorch_model.stories.predict import evaluate
@@ -177,7 +208,9 @@ class Evaluate(OnImages):
 
 
 def show(evaluation: Evaluation, categories: Sequence[str], indent: str = "") -> None:
-    """Log what the evaluation means, and the main metrics; `categories` holds the names by class index."""
+    """Log what the evaluation means, and the main metrics; `categories` holds the names by class
+    index.
+    """
     paragraph(verdict(evaluation, categories))
     (low, high), confidence = evaluation.accuracy_interval, evaluation.mean_confidence
     counts = f"{evaluation.correct:,} of {evaluation.images:,} images"
@@ -197,7 +230,8 @@ def show(evaluation: Evaluation, categories: Sequence[str], indent: str = "") ->
     for index, row in enumerate(present[:NUM_WORST]):
         title, images = "" if index else "Worst categories", counted(row.support, "image", "images")
         logger.info(
-            f"{indent}{title:21}F1 {row.f1:.2f}  recall {row.recall:.2f} of {images}: {row.category!r}"
+            f"{indent}{title:21}F1 {row.f1:.2f}  recall {row.recall:.2f} of {images}:"
+            f" {row.category!r}"
         )
 
 

@@ -1,4 +1,6 @@
-"""Run a verb's story in as many processes as there are GPUs, refusing mistakes before PyTorch is loaded."""
+"""Run a verb's story in as many processes as there are GPUs, refusing mistakes before PyTorch is
+loaded.
+"""
 
 import os
 import socket
@@ -49,7 +51,10 @@ def run_in_processes(
 
 
 def _end_with_launcher() -> None:
-    """End when torchrun ends, even if it is killed. Raises `LostRankError` if it has ended already."""
+    """End when torchrun ends, even if it is killed.
+
+    Raises `LostRankError` if it has ended already.
+    """
     launcher = os.environ.get(LAUNCHER)
     end_with_parent(int(launcher) if launcher else None)
     address = os.environ.get("MASTER_ADDR", ""), int(os.environ.get("MASTER_PORT", "0"))

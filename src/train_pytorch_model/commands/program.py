@@ -29,12 +29,13 @@ from train_pytorch_model.words import errors
 from train_pytorch_model.words.errors import ParameterError, UserError
 from train_pytorch_model.words.settings import flag
 
-# torchrun ends all processes as soon as one exits. The other ranks give rank 0 this long to exit first: it
-# has files to close and the message to print.
+# torchrun ends all processes as soon as one exits. The other ranks give rank 0 this long to exit
+# first: it has files to close and the message to print.
 GRACE_S = 10.0
 
 _DATA = "training_dataset validation_dataset dataset input folder"
-# Of a verb that has several, the first is meant: score and evaluate read a trained model, train writes one.
+# Of a verb that has several, the first is meant: score and evaluate read a trained model, train
+# writes one.
 _OUTPUTS = "scored_dataset output output_1 trained_model"
 _OURS = {
     "learning_rate": "lr lr0 base_lr init_lr max_lr",
@@ -58,7 +59,8 @@ NAMES: Mapping[str, str] = {name: ours for ours, names in _OURS.items() for name
 
 _INSTEAD = {
     "device devices gpu gpus gpu_ids accelerator cpu cuda no_cuda": "all GPUs are used, else the CPU."
-    " CUDA_VISIBLE_DEVICES=0 before the command takes the first GPU only, CUDA_VISIBLE_DEVICES=-1 the CPU.",
+    " CUDA_VISIBLE_DEVICES=0 before the command takes the first GPU only, CUDA_VISIBLE_DEVICES=-1"
+    " the CPU.",
     "j workers num_workers dataloader_num_workers": "the number of decoders follows from the cores of the"
     " machine.",
     "resume resume_from_checkpoint auto_resume": "the same command resumes an interrupted run; the option"
@@ -66,7 +68,9 @@ _INSTEAD = {
     "momentum weight_decay wd sched lr_scheduler": "the optimizer's settings and its schedule are fixed;"
     " .github/docs/recipe.md describes them.",
 }
-REMARKS: Mapping[str, str] = {name: text for names, text in _INSTEAD.items() for name in names.split()}
+REMARKS: Mapping[str, str] = {
+    name: text for names, text in _INSTEAD.items() for name in names.split()
+}
 """Options of other trainers that have no counterpart → what happens instead."""
 
 VERBS: Mapping[str, str] = {
@@ -105,13 +109,19 @@ def run_verbs(commands: Mapping[str, type[Command]], prog: str, description: str
             summary, *_ = (inspect.getdoc(command) or "").splitlines()
             verbs.append(Annotated[command, tyro.conf.subcommand(verb, description=summary)])
         every = reduce(or_, verbs)
-        _run(lambda: cast(Command, tyro.cli(every, prog=prog, description=description, args=["--help"])))
+        _run(
+            lambda: cast(
+                Command, tyro.cli(every, prog=prog, description=description, args=["--help"])
+            )
+        )
     else:
         _run(lambda: _parse_verb(name, commands, prog, rest))
 
 
 def leave_after(main: Callable[[], None]) -> None:
-    """Run `main`, then exit with its status, without taking PyTorch and MLflow apart, which takes seconds."""
+    """Run `main`, then exit with its status, without taking PyTorch and MLflow apart, which takes
+    seconds.
+    """
     status = 1  # of an error, or of a message that `main` exits with: Python prints both
 
     def leave() -> None:
@@ -120,7 +130,9 @@ def leave_after(main: Callable[[], None]) -> None:
                 stream.flush()
         os._exit(status)
 
-    atexit.register(leave)  # as the first, so that it is called last, after threads have been joined
+    atexit.register(
+        leave
+    )  # as the first, so that it is called last, after threads have been joined
     try:
         main()
         status = 0
@@ -134,16 +146,22 @@ def leave_after(main: Callable[[], None]) -> None:
 
 def _parse(command: type[Command], prog: str, rest: Sequence[str]) -> Command:
     description = f"{inspect.getdoc(command)}\n\nExample:\n  {prog} {command.EXAMPLE}"
-    return tyro.cli(command, prog=prog, description=description, args=without_boolean_values(rest, command))
+    return tyro.cli(
+        command, prog=prog, description=description, args=without_boolean_values(rest, command)
+    )
 
 
-def _parse_verb(name: str, commands: Mapping[str, type[Command]], prog: str, rest: Sequence[str]) -> Command:
+def _parse_verb(
+    name: str, commands: Mapping[str, type[Command]], prog: str, rest: Sequence[str]
+) -> Command:
     """Parse a verb's options; also say what was probably meant by those that it lacks."""
     if name not in commands:
         raise missing_verb(name, list(commands), prog)
     for option, value in pairwise(["", *rest]):
         if not value or re.fullmatch("--[a-z-]+=", value):
-            raise ParameterError(f"{value[:-1] or option or name} is empty. Is a shell variable not set?")
+            raise ParameterError(
+                f"{value[:-1] or option or name} is empty. Is a shell variable not set?"
+            )
     try:
         return _parse(commands[name], f"{prog} {name}", rest)
     except SystemExit as end:
@@ -153,7 +171,9 @@ def _parse_verb(name: str, commands: Mapping[str, type[Command]], prog: str, res
         raise
 
 
-def hints(arguments: Iterable[str], verb: str, options: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def hints(
+    arguments: Iterable[str], verb: str, options: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
     """Yield a sentence about each option that `verb` lacks; `options` has the fields of every verb."""
     flags = [flag(each) for each in options[verb]]
     for argument in arguments:
@@ -187,15 +207,21 @@ def missing_verb(first: str, verbs: Sequence[str], prog: str) -> ParameterError:
         problem = f'a verb comes before the options: "{prog} VERB {first} …".'
     else:
         closest = difflib.get_close_matches(VERBS.get(first.lower(), first), verbs, n=1)
-        problem = f'"{first}" is not a verb.' + "".join(f' Did you mean "{verb}"?' for verb in closest)
+        problem = f'"{first}" is not a verb.' + "".join(
+            f' Did you mean "{verb}"?' for verb in closest
+        )
     return ParameterError(
         f'{problem} The verbs are {", ".join(verbs)}; "{prog} VERB --help" lists the options of one.'
     )
 
 
 def without_boolean_values(arguments: Sequence[str], command: type) -> list[str]:
-    """Rewrite `--pretrained True`, as Azure ML passes a boolean, and `False`, which may become `--no-…`."""
-    defaults = {each.name: each.default for each in fields_of(command) if isinstance(each.default, bool)}
+    """Rewrite `--pretrained True`, as Azure ML passes a boolean, and `False`, which may become
+    `--no-…`.
+    """
+    defaults = {
+        each.name: each.default for each in fields_of(command) if isinstance(each.default, bool)
+    }
     rewritten, rest = [], list(arguments)
     while rest:
         argument = rest.pop(0)
@@ -224,7 +250,10 @@ def _run(parse: Callable[[], Command]) -> None:
     errors.name_parameters(flag)
     for name, value in OPENMP.items():
         os.environ.setdefault(name, value)
-    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", None)):  # Windows has no terminal to close
+    for number in (
+        signal.SIGTERM,
+        getattr(signal, "SIGHUP", None),
+    ):  # Windows has no terminal to close
         if number and signal.getsignal(number) != signal.SIG_IGN:  # ignored under nohup
             signal.signal(number, _terminated)
     try:
@@ -233,7 +262,9 @@ def _run(parse: Callable[[], Command]) -> None:
         is_closed = isinstance(error, BrokenPipeError)  # by the reader of a pipe, as `| head` does
         if not is_closed and error.errno not in errors.DISK_IS_FULL:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter must not flush, and fail, again
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), 1
+        )  # the interpreter must not flush, and fail, again
         if is_closed:
             sys.exit(128 + signal.SIGPIPE)
         # No verb has handled it, so the full disk is the one that standard output is redirected to.
@@ -293,9 +324,16 @@ def _last_words(ended: BaseException) -> str:
 
 def _end_at_signals() -> None:
     """Let further signals end this process at once, without a traceback: it is ending anyway."""
-    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"):  # PyTorch's launcher handles the last two as well
+    for name in (
+        "SIGINT",
+        "SIGTERM",
+        "SIGHUP",
+        "SIGQUIT",
+    ):  # PyTorch's launcher handles the last two as well
         number = getattr(signal, name, None)  # Windows has fewer
-        if number and callable(signal.getsignal(number)):  # an ignored signal stays ignored, as under nohup
+        if number and callable(
+            signal.getsignal(number)
+        ):  # an ignored signal stays ignored, as under nohup
             signal.signal(number, signal.SIG_DFL)
 
 

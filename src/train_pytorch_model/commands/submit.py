@@ -30,11 +30,13 @@ class Submit(Submission):
     subscription_id: OptionalName = None
     """Subscription of the workspace. By default AZUREML_ARM_SUBSCRIPTION, else from config.json."""
     resource_group: OptionalName = None
-    """Resource group of the workspace. By default AZUREML_ARM_RESOURCEGROUP, else from config.json."""
+    """Resource group of the workspace. By default AZUREML_ARM_RESOURCEGROUP, else from config.json.
+    """
     workspace_name: OptionalName = None
     """Name of the workspace. By default AZUREML_ARM_WORKSPACE_NAME, else from config.json."""
     config: OptionalPath = None
-    """config.json of the workspace; overrides those variables and one found in or above this directory."""
+    """config.json of the workspace; overrides those variables and one found in or above this
+    directory."""
     quiet: Switch = False
     """Print warnings, errors and the job's log only."""
 
@@ -51,7 +53,9 @@ class Submit(Submission):
             return
         self.check()
         if self.wait_limit is not None and self.wait_limit < 0:
-            raise ParameterError(f"The wait limit should not be negative: --wait-limit is {self.wait_limit}.")
+            raise ParameterError(
+                f"The wait limit should not be negative: --wait-limit is {self.wait_limit}."
+            )
         if self.wait_limit == 0 and self.download:
             raise ParameterError("--wait-limit 0 only submits: there is nothing to --download yet.")
         for name, path in (("download", self.download), ("dry_run", self.dry_run)):
@@ -72,12 +76,17 @@ class Submit(Submission):
         return Workspace.find(flags, self.config, os.environ, Path.cwd())
 
     def _check_local_data(self) -> None:
-        """Find mistakes that a node would report only after minutes. Data in the cloud is not checked."""
+        """Find mistakes that a node would report only after minutes.
+
+        Data in the cloud is not checked.
+        """
         local = {name: place for name, place in self.data().items() if isinstance(place, Path)}
         model, training, validation = map(local.get, DATA)
         if training and validation and model:
             epochs = self.parameters.epochs
-            for warning in opening.open_training_inputs(model, training, validation, epochs).warnings:
+            for warning in opening.open_training_inputs(
+                model, training, validation, epochs
+            ).warnings:
                 logger.warning(warning)
             return
         if model:

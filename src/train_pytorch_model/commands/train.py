@@ -45,7 +45,8 @@ class Train:
     training_dataset: Path
     """Labelled images to train on: one folder per category, or an ImageDirectory."""
     validation_dataset: Path
-    """Labelled images to validate on after each epoch, in the same categories as the training images."""
+    """Labelled images to validate on after each epoch, in the same categories as the training
+    images."""
     trained_model: Path
     """Directory for the trained model; must be new or empty."""
     parameters: tyro.conf.OmitArgPrefixes[TrainConfig] = field(default_factory=TrainConfig)
@@ -61,18 +62,30 @@ class Train:
         rank = rank_of(os.environ)
         set_up(rank == 0, self.quiet)
         logger.info(f"Train PyTorch Model {__version__}")
-        parameters = " ".join(f"{name} {value}" for name, value in self.parameters.as_flags().items())
+        parameters = " ".join(
+            f"{name} {value}" for name, value in self.parameters.as_flags().items()
+        )
         with recorded_failures(self.trained_model, rank) if not self.dry_run else nullcontext():
-            check_apart(self.trained_model, TRAINED_MODEL, self.training_dataset, "training_dataset")
-            check_apart(self.trained_model, TRAINED_MODEL, self.validation_dataset, "validation_dataset")
+            check_apart(
+                self.trained_model, TRAINED_MODEL, self.training_dataset, "training_dataset"
+            )
+            check_apart(
+                self.trained_model, TRAINED_MODEL, self.validation_dataset, "validation_dataset"
+            )
             arguments = ["train", *options_of(self)]
             run_in_processes(self._train, self._open, arguments, {"parameters": parameters})
 
     def _open(self) -> OpenedInputs | None:
-        """Open and check the inputs, and check the output; None if this same command has completed it."""
+        """Open and check the inputs, and check the output; None if this same command has completed
+        it.
+        """
         datasets = self.training_dataset, self.validation_dataset
         inputs = open_training_inputs(self.untrained_model, *datasets, self.parameters.epochs)
-        return inputs if is_unfinished(self.trained_model, inputs, self.parameters, self.fresh) else None
+        return (
+            inputs
+            if is_unfinished(self.trained_model, inputs, self.parameters, self.fresh)
+            else None
+        )
 
     def _train(self, inputs: OpenedInputs, world: "World") -> None:
         from train_pytorch_model.stories.train import dry_run, train
@@ -83,8 +96,8 @@ class Train:
             training=on_this_host(inputs.training, self.training_dataset),
             validation=on_this_host(inputs.validation, self.validation_dataset),
         )
-        # One file for each training process, which the portal shows; not for a node's launcher, whose rank is
-        # that of a node: the files of all nodes end up in one folder.
+        # One file for each training process, which the portal shows; not for a node's launcher,
+        # whose rank is that of a node: the files of all nodes end up in one folder.
         log = Path("logs") / f"rank_{world.rank}.log"
         with log_file(log) if is_azure_job() else nullcontext():
             if self.dry_run:
@@ -97,7 +110,9 @@ class Train:
         if (report := self.trained_model / run_folder.REPORT).exists():
             logger.info(f"Report on the training and the model: {report}")
         if is_azure_job():
-            logger.info("The trained model is the output of this job, ready to be registered and deployed.")
+            logger.info(
+                "The trained model is the output of this job, ready to be registered and deployed."
+            )
             return
         logger.info(f"The trained model is in {self.trained_model}. Next steps:")
         model = shlex.quote(str(self.trained_model))
@@ -122,7 +137,9 @@ def scoring_commands(model: Path) -> Iterator[str]:
 
 
 def activation_commands() -> Iterator[str]:
-    """Yield the command that activates this virtual environment; nothing if `python` is already its own."""
+    """Yield the command that activates this virtual environment; nothing if `python` is already its
+    own.
+    """
     if sys.prefix == sys.base_prefix:
         return
     python, programs = shutil.which("python"), Path(sys.executable).parent
@@ -134,14 +151,23 @@ def activation_commands() -> Iterator[str]:
 
 
 def is_unfinished(
-    output: Path, inputs: OpenedInputs, parameters: TrainConfig, fresh: bool, name: str = TRAINED_MODEL
+    output: Path,
+    inputs: OpenedInputs,
+    parameters: TrainConfig,
+    fresh: bool,
+    name: str = TRAINED_MODEL,
 ) -> bool:
-    """Check that a run can go on; False, cleared, if it is complete. Raises `OutputDirectoryError`."""
+    """Check that a run can go on; False, cleared, if it is complete.
+
+    Raises `OutputDirectoryError`.
+    """
     is_main, run = rank_of(os.environ) == 0, RunFolder.beside(output)
     if run_folder.published_fingerprint(output) == inputs.fingerprint(parameters):
         logger.info(f"{output} is already complete, from this same command.")
         if fresh:
-            logger.info(f"{parameter('fresh')} is for unfinished runs: to train again, name another output.")
+            logger.info(
+                f"{parameter('fresh')} is for unfinished runs: to train again, name another output."
+            )
         if is_main and run.token:
             run.remove()
         return False
@@ -160,7 +186,9 @@ def is_unfinished(
 
 @contextmanager
 def recorded_failures(output: Path, rank: int) -> Iterator[None]:
-    """Record an error that ends the `with` in the run's folder, unless a run, maybe another, writes there."""
+    """Record an error that ends the `with` in the run's folder, unless a run, maybe another, writes
+    there.
+    """
     try:
         yield
     except UserError as error:

@@ -1,4 +1,6 @@
-"""`init-transformation` and `transform`: write an image transformation, and apply it any number of times."""
+"""`init-transformation` and `transform`: write an image transformation, and apply it any number of
+times.
+"""
 
 import re
 from collections.abc import Iterator
@@ -18,12 +20,16 @@ from train_pytorch_model.words.settings import Switch, flag
 OUTPUT = "output"
 TRANSFORMATION = "Input image transformation"  # the ports' names in the designer
 IMAGES = "Input image directory"
-# The designer's component writes no strengths, so there it has no effect. These are fb.resnet.torch's.
+# The designer's component writes no strengths, so there it has no effect. These are
+# fb.resnet.torch's.
 JITTER = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4}
 SWITCHES = {re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower(): name for name in OPERATIONS}
 """Option → the operation that it switches on, in the order in which they are applied."""
-NUMBERS = {switch: f"{switch}_{OPERATIONS[name].__struct_fields__[0]}" for switch, name in SWITCHES.items()}
-"""Switch → the option for the operation's first argument, which the command has if that is a number."""
+NUMBERS = {
+    switch: f"{switch}_{OPERATIONS[name].__struct_fields__[0]}" for switch, name in SWITCHES.items()
+}
+"""Switch → the option for the operation's first argument, which the command has if that is a
+number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +59,8 @@ class InitTransformation:
     grayscale: Switch = False
     """Convert to greyscale."""
     random_resized_crop: Switch = False
-    """Crop a random 8 to 100 % of the area, resized to --random-resized-crop-size. Training only."""
+    """Crop a random 8 to 100 % of the area, resized to --random-resized-crop-size. Training only.
+    """
     random_resized_crop_size: int = 256
     """Side of the resized crop in pixels, 1 to 4096."""
     random_crop: Switch = False
@@ -96,7 +103,9 @@ class InitTransformation:
         logger.info(f"The image transformation is in {self.output}: {names}")
 
     def _problems(self) -> Iterator[str]:
-        """Yield a message for every option that is out of range, has no effect or conflicts with another."""
+        """Yield a message for every option that is out of range, has no effect or conflicts with
+        another.
+        """
         for switch, name in NUMBERS.items():
             value = getattr(self, name, None)
             highest = directory.MAX_DEGREES if name.endswith("degrees") else directory.MAX_SIDE
@@ -109,13 +118,16 @@ class InitTransformation:
                 yield f"{flag(name)} is given, and {flag(switch)} is off. Give both or neither."
         if not any(getattr(self, switch) for switch in SWITCHES):
             yield "No operation is on, so the images would stay as they are. Switch one on."
-        side = self.resize_size if self.resize else None  # the shorter; None if it depends on the image
+        side = (
+            self.resize_size if self.resize else None
+        )  # the shorter; None if it depends on the image
         side = self.center_crop_size if self.center_crop else side
         side = side + 2 * self.pad_padding if side is not None and self.pad else side
         side = self.random_resized_crop_size if self.random_resized_crop else side
         if self.random_crop and side is not None and self.random_crop_size > side:
             yield (
-                f"--random-crop-size {self.random_crop_size} exceeds the shorter side that the operations"
+                f"--random-crop-size {self.random_crop_size} exceeds the shorter side that the"
+                " operations"
                 f" before it leave, {side} pixels. Make it smaller, or the sizes before it larger."
             )
 
@@ -130,11 +142,13 @@ class Transform:
     )
 
     input: Path
-    """Images, labelled or not: an ImageDirectory, one folder per category, or a folder of images."""
+    """Images, labelled or not: an ImageDirectory, one folder per category, or a folder of images.
+    """
     transformation: Path
     """Transformation from init-transformation: the directory, or its _transforms.json alone."""
     mode: Literal["training", "inference"]
-    """training applies all operations; inference skips random ones, for validation and test images."""
+    """training applies all operations; inference skips random ones, for validation and test images.
+    """
     output: Path
     """ImageDirectory of PNG files to write; must be new or empty."""
     random_seed: int = 1
@@ -158,5 +172,7 @@ class Transform:
 
         from train_pytorch_model.stories.transform import transform
 
-        written = transform(images, bad_images, transformation, self.random_seed, self.output, OUTPUT)
+        written = transform(
+            images, bad_images, transformation, self.random_seed, self.output, OUTPUT
+        )
         logger.info(f"The {written:,} transformed images are in {self.output}")

@@ -1,15 +1,17 @@
-"""A cache of decoded images, filled in the first epoch: later epochs read it instead of decoding again.
+"""A cache of decoded images, filled in the first epoch: later epochs read it instead of decoding
+again.
 
-It holds the pixels before any random augmentation (`preparation`), and no pixel depends on whether there is a
-cache. The processes of a machine, and the reader processes of each, share a file in memory:
+It holds the pixels before any random augmentation (`preparation`), and no pixel depends on whether
+there is a cache. The processes of a machine, and the reader processes of each, share a file in
+memory:
 
     16 bytes per image        offset of its pixels in the file, 0 if it is not cached; height and width
     16 bytes per image        its perceptual hash, 0 until it is decoded for the first time
     features                  of a frozen backbone, if they are kept (`features`)
     pixels, writer by writer  each process fills its own part, and reads all parts
 
-The file is sparse: an image takes memory only once it is cached. Decoder processes import this module, which
-imports no PyTorch.
+The file is sparse: an image takes memory only once it is cached. Decoder processes import this
+module, which imports no PyTorch.
 """
 
 import mmap
@@ -24,7 +26,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from train_pytorch_model.formats.listing import evenly_spaced
-from train_pytorch_model.image_classifier.decoding import UnreadableImageError, limit_size, read_size
+from train_pytorch_model.image_classifier.decoding import (
+    UnreadableImageError,
+    limit_size,
+    read_size,
+)
 from train_pytorch_model.inputs.twins import MAX_HASHED, NUM_BYTES, perceptual_hash
 from train_pytorch_model.machine.system import available_memory
 
@@ -40,8 +46,8 @@ SAMPLED = 32  # images whose headers are read to estimate the size of all
 Frame = Callable[[np.ndarray], np.ndarray]  # the pixels of a whole image → those of them to cache
 
 CachedDecode = Callable[[int, Callable[[], np.ndarray], Frame], np.ndarray]
-"""An image's number, `decode` and `frame` → `frame(decode())`, (H, W, 3), uint8, possibly read-only: from the
-cache, or decoded now. Raises what `decode` raises."""
+"""An image's number, `decode` and `frame` → `frame(decode())`, (H, W, 3), uint8, possibly
+read-only: from the cache, or decoded now. Raises what `decode` raises."""
 
 
 def uncached(_: int, decode: Callable[[], np.ndarray], frame: Frame) -> np.ndarray:
@@ -101,7 +107,9 @@ def plan_cache(
     readers: int = 0,
     views: Views | None = None,
 ) -> CachePlan:
-    """Decide what is cached: features of `views` if all fit, then images, unless memory holds too few."""
+    """Decide what is cached: features of `views` if all fit, then images, unless memory holds too
+    few.
+    """
     both = training, validation
     num_images = sum(len(images) for images, _ in both)
     wanted = sum(len(images) * _mean_bytes(images, prepared) for images, prepared in both)
@@ -116,9 +124,15 @@ def plan_cache(
             return replace(off, summary="each image once: its features are kept")
     fraction = budget / max(wanted, 1)
     if fraction < MIN_FRACTION:
-        reason = f"{memory_text(budget)} of memory would hold less than {MIN_FRACTION:.0%} of the images"
+        reason = (
+            f"{memory_text(budget)} of memory would hold less than {MIN_FRACTION:.0%} of the images"
+        )
         return replace(off, summary=f"in every epoch: {reason}")
-    which = f"about {int(num_images * fraction):,} of {num_images:,} images" if fraction < 1 else "each image"
+    which = (
+        f"about {int(num_images * fraction):,} of {num_images:,} images"
+        if fraction < 1
+        else "each image"
+    )
     summary = f"{which} once, then cached ({memory_text(min(budget, wanted))} of memory)"
     return replace(off, budget=budget, summary=summary)
 
@@ -152,16 +166,22 @@ class SharedCache:
 
 
 class DecodeCache:
-    """A `CachedDecode`. Thread-safe: at worst, an image that two threads decode at once is cached twice."""
+    """A `CachedDecode`. Thread-safe: at worst, an image that two threads decode at once is cached
+    twice."""
 
     def __init__(self, shared: SharedCache, writer: int) -> None:
-        """Map the file for a writer, counted from 0; any further one only reads. Raises `OSError`."""
+        """Map the file for a writer, counted from 0; any further one only reads.
+
+        Raises `OSError`.
+        """
         plan, count = shared.plan, shared.plan.num_images
         self._memory = mmap.mmap(shared.file, plan.num_bytes)
         self._offsets = np.frombuffer(self._memory, np.int64, count)
         sizes = np.frombuffer(self._memory, np.int32, 2 * count, offset=8 * count)
         self._sizes = sizes.reshape(-1, 2)  # (images, 2): height, width
-        hashes = np.frombuffer(self._memory, np.uint8, NUM_BYTES * count * plan.is_hashed, offset=16 * count)
+        hashes = np.frombuffer(
+            self._memory, np.uint8, NUM_BYTES * count * plan.is_hashed, offset=16 * count
+        )
         self.hashes = hashes.reshape(-1, NUM_BYTES)  # (images, 16)
         self.features = memoryview(self._memory)[plan.features.start : plan.features.stop]
         self._lock = threading.Lock()
@@ -187,12 +207,15 @@ class DecodeCache:
             height, width, _ = pixels.shape
             self._view(offset, height, width)[:] = pixels
             self._sizes[number] = height, width
-            # Last, and in one write. Other processes read the image in a later pass, after synchronizing.
+            # Last, and in one write. Other processes read the image in a later pass, after
+            # synchronizing.
             self._offsets[number] = offset
         return pixels
 
     def _view(self, offset: int, height: int, width: int) -> np.ndarray:
-        return np.frombuffer(self._memory, np.uint8, height * width * 3, offset).reshape(height, width, 3)
+        return np.frombuffer(self._memory, np.uint8, height * width * 3, offset).reshape(
+            height, width, 3
+        )
 
 
 @dataclass(frozen=True)
@@ -214,8 +237,9 @@ class Caches:
     validation: Cache = NO_CACHE
     shared: SharedCache | None = None
     hashes: np.ndarray = field(default_factory=lambda: np.empty((0, NUM_BYTES), np.uint8))
-    """(N, 16), uint8: the perceptual hashes of all images by number, as far as they have been decoded on this
-    machine; empty if there are none, or if another process of the machine has them."""
+    """(N, 16), uint8: the perceptual hashes of all images by number, as far as they have been
+    decoded on this machine; empty if there are none, or if another process of the machine has them.
+    """
     features: memoryview | None = None  # where features are kept; None if they are not
 
 
@@ -224,12 +248,17 @@ NO_CACHES = Caches()
 
 @contextmanager
 def open_caches(plan: CachePlan, world: "World") -> Iterator[Caches]:
-    """Open the planned caches, for a `with`; collective. Without a file or address space, there are none."""
+    """Open the planned caches, for a `with`; collective.
+
+    Without a file or address space, there are none.
+    """
     with ExitStack() as stack:
         caches, shared = NO_CACHES, _open_shared(plan, world, stack)
         if shared is not None:
             with suppress(OSError):
-                remember = DecodeCache(shared, plan.readers)  # with readers, only to read their hashes
+                remember = DecodeCache(
+                    shared, plan.readers
+                )  # with readers, only to read their hashes
                 is_first = shared.file < 0 or shared.process == 0  # of the processes that share it
                 own = uncached if plan.readers else remember
                 caches = Caches(
@@ -245,10 +274,13 @@ def open_caches(plan: CachePlan, world: "World") -> Iterator[Caches]:
 def _open_shared(plan: CachePlan, world: "World", stack: ExitStack) -> SharedCache | None:
     """The cache shared by all processes of a machine; None without one, or if it cannot be opened.
 
-    Its file has no name, and nothing of it outlives the run. The plan of a machine's first process counts.
+    Its file has no name, and nothing of it outlives the run. The plan of a machine's first process
+    counts.
     """
     is_empty = not (plan.budget or plan.is_hashed or plan.views)
-    if not hasattr(os, "memfd_create"):  # macOS and Windows: each process fills a cache that nobody else sees
+    if not hasattr(
+        os, "memfd_create"
+    ):  # macOS and Windows: each process fills a cache that nobody else sees
         return None if is_empty else SharedCache(-1, plan, world.local_rank, world.local_size)
     machine, offer, cache = socket.gethostname(), None, None
     if world.local_rank == 0 and not is_empty:
@@ -263,7 +295,9 @@ def _open_shared(plan: CachePlan, world: "World", stack: ExitStack) -> SharedCac
             with suppress(OSError):
                 file = os.open(path, os.O_RDWR)
                 stack.callback(os.close, file)
-                if os.fstat(file).st_ino == inode:  # or another container has a process of that number
+                if (
+                    os.fstat(file).st_ino == inode
+                ):  # or another container has a process of that number
                     cache = SharedCache(file, its_plan, world.local_rank, world.local_size)
     world.barrier()  # until then, the first process keeps the file open
     return cache

@@ -1,12 +1,13 @@
 """Decoding in separate processes: a crash or an endless loop costs one image, not the run.
 
-Decoders are C code that reads untrusted files: in a thread, a crash would end the training, and end it again
-when it is resumed. So each thread has a process, forked in milliseconds by `multiprocessing`'s server.
-Pickled requests go through a socket, pixels come back through shared memory, and replies are JSON, since a
-process that has read untrusted files is not to be trusted. That costs a tenth of decoding 500 x 375 px.
+Decoders are C code that reads untrusted files: in a thread, a crash would end the training, and end
+it again when it is resumed. So each thread has a process, forked in milliseconds by
+`multiprocessing`'s server. Pickled requests go through a socket, pixels come back through shared
+memory, and replies are JSON, since a process that has read untrusted files is not to be trusted.
+That costs a tenth of decoding 500 x 375 px.
 
-When many threads feed a GPU, these processes prepare the images completely, several at a time: 16 threads of
-one Python process wait for each other so much that they prepare no more images than two.
+When many threads feed a GPU, these processes prepare the images completely, several at a time: 16
+threads of one Python process wait for each other so much that they prepare no more images than two.
 """
 
 import functools
@@ -43,9 +44,15 @@ HAS_PROCESSES = hasattr(os, "memfd_create")  # Linux
 ATTEMPTS = 2  # something else may have killed the first process, or a pause counted as computing
 NO_MEMORY = "MemoryError"  # the reason that a process gives
 KEPT_BYTES = 16 << 20  # of shared memory that a process may keep after a request
-CAPACITY = 3 * decoding.MAX_JPEG_PIXELS  # bytes of address space; only the pages that images fill take memory
-COMPUTING_S = 60  # CPU time for one image; the largest take five. Waiting for slow storage does not count
-MEMORY = 4 << 30  # bytes of address space beyond the initial ones: only a decoder that needs more fails
+CAPACITY = (
+    3 * decoding.MAX_JPEG_PIXELS
+)  # bytes of address space; only the pages that images fill take memory
+COMPUTING_S = (
+    60  # CPU time for one image; the largest take five. Waiting for slow storage does not count
+)
+MEMORY = (
+    4 << 30
+)  # bytes of address space beyond the initial ones: only a decoder that needs more fails
 
 
 class ImageRequest(NamedTuple):
@@ -56,7 +63,9 @@ class ImageRequest(NamedTuple):
     seed: int = 0  # of its augmentation
 
 
-Prepare = Callable[[ImageRequest, CachedDecode], np.ndarray]  # → (H, W, 3), uint8, or `UnreadableImageError`
+Prepare = Callable[
+    [ImageRequest, CachedDecode], np.ndarray
+]  # → (H, W, 3), uint8, or `UnreadableImageError`
 
 
 @dataclass(frozen=True)
@@ -71,7 +80,9 @@ class Draft:
 
 
 def highest_value_as_pixel(request: ImageRequest, _: object) -> np.ndarray:
-    """A `Prepare`: the highest value of a grey image as a single pixel (1, 1, 3), the high byte first."""
+    """A `Prepare`: the highest value of a grey image as a single pixel (1, 1, 3), the high byte
+    first.
+    """
     high, low = divmod(decoding.highest_value(request.file), 256)
     return np.array([[[high, low, 0]]], np.uint8)
 
@@ -89,7 +100,8 @@ def fill(slots: np.ndarray, reads: "Iterable[Callable[[], Pixels]]") -> list[str
 
 
 class Decoders:
-    """A process for each calling thread; the thread itself on macOS and Windows, or where none works."""
+    """A process for each calling thread; the thread itself on macOS and Windows, or where none
+    works."""
 
     def __init__(self, modules: Sequence[str] = ()) -> None:
         """The server of the processes imports `modules`, in the background, unless it runs already."""
@@ -122,7 +134,9 @@ class Decoders:
         """Like `decode_pixels`. Raises `UnreadableImageError`, also for a crash."""
         return self.prepare_one(Draft(short_side, colours), ImageRequest(os.fspath(file)))
 
-    def prepare(self, how: Prepare, requests: Sequence[ImageRequest], slots: np.ndarray) -> list[str | None]:
+    def prepare(
+        self, how: Prepare, requests: Sequence[ImageRequest], slots: np.ndarray
+    ) -> list[str | None]:
         """Like `fill`, with what a process prepares."""
         decoder = self._decoder() if len(requests) > 1 else None
         if decoder is not None:
@@ -136,10 +150,15 @@ class Decoders:
                 return reasons
             except _DeadError:  # any of these images may be the cause: retry them one by one
                 self._forget(decoder)
-        return fill(slots, (functools.partial(self.prepare_one, how, request) for request in requests))
+        return fill(
+            slots, (functools.partial(self.prepare_one, how, request) for request in requests)
+        )
 
     def prepare_one(self, prepare: Prepare, request: ImageRequest) -> "Pixels":
-        """An image's pixels, writable. Raises `UnreadableImageError`, also if it ends its process."""
+        """An image's pixels, writable.
+
+        Raises `UnreadableImageError`, also if it ends its process.
+        """
         trouble = ""
         for _ in range(ATTEMPTS):
             if (decoder := self._decoder()) is None:
@@ -182,10 +201,13 @@ class Decoders:
     def _give_up(self, reason: str) -> None:
         """Have threads do the work from now on, and say so once."""
         if self._is_possible:
-            from train_pytorch_model.machine.console import logger  # with rich, which no process needs
+            from train_pytorch_model.machine.console import (
+                logger,
+            )  # with rich, which no process needs
 
             logger.warning(
-                f"Images are decoded by threads: processes that would do it cannot work here ({reason})."
+                "Images are decoded by threads: processes that would do it cannot work here"
+                f" ({reason})."
                 " An image that crashes a decoder ends the program."
             )
         self._is_possible = False
@@ -195,7 +217,8 @@ class Decoders:
         decoder: _Decoder | None = getattr(self._of_thread, "decoder", None)
         if decoder is None and self._is_possible:
             try:
-                # It is unknown how far an ended process had written, so its successor only reads the cache.
+                # It is unknown how far an ended process had written, so its successor only reads
+                # the cache.
                 decoder = _Decoder(self._cache, next(self._writers), self._starting)
             except (OSError, EOFError) as error:
                 self._give_up(str(error) or "they end at once")
@@ -224,7 +247,10 @@ class _Decoder:
             os.ftruncate(file, CAPACITY)
             self._memory = mmap.mmap(file, CAPACITY)
             self._connection, theirs = multiprocessing.Pipe()
-            with theirs, starting:  # the list of processes of `multiprocessing` is not for several threads
+            with (
+                theirs,
+                starting,
+            ):  # the list of processes of `multiprocessing` is not for several threads
                 context = multiprocessing.get_context("forkserver")
                 arguments = theirs, Path.cwd(), cache, writer
                 self._process = context.Process(target=serve, args=arguments, daemon=True)
@@ -237,8 +263,12 @@ class _Decoder:
             os.close(file)
         self._connection.recv_bytes()  # it is ready
 
-    def answer(self, prepare: Prepare, requests: Sequence[ImageRequest]) -> "Iterator[Pixels | str]":
-        """Yield pixels, valid until the next ones, or a reason; raises `_DeadError` before the first."""
+    def answer(
+        self, prepare: Prepare, requests: Sequence[ImageRequest]
+    ) -> "Iterator[Pixels | str]":
+        """Yield pixels, valid until the next ones, or a reason; raises `_DeadError` before the
+        first.
+        """
         try:
             self._connection.send_bytes(pickle.dumps((prepare, requests)))
             replies = json.loads(self._connection.recv_bytes())
@@ -255,7 +285,9 @@ class _Decoder:
                 continue
             height, width = reply
             start, end = end, end + height * width * 3
-            yield np.frombuffer(self._memory, np.uint8, end - start, start).reshape(height, width, 3)
+            yield np.frombuffer(self._memory, np.uint8, end - start, start).reshape(
+                height, width, 3
+            )
         if end > KEPT_BYTES:
             self._memory.madvise(mmap.MADV_REMOVE)
 
@@ -269,7 +301,9 @@ class _Decoder:
 
 @contextmanager
 def _without_main_module() -> Iterator[None]:
-    """Start processes without the main module: it may be a user's script, which they would run again."""
+    """Start processes without the main module: it may be a user's script, which they would run
+    again.
+    """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -279,12 +313,15 @@ def _without_main_module() -> Iterator[None]:
 
 
 def serve(connection: Connection, folder: Path, cache: SharedCache | None, writer: int) -> None:
-    """Receive the descriptors of pixels and cache, then answer requests until the connection is closed."""
+    """Receive the descriptors of pixels and cache, then answer requests until the connection is
+    closed.
+    """
     os.setpgid(0, 0)  # so that Ctrl-C does not reach this process
     os.chdir(folder)  # to which names of files are relative
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)  # the other cores have processes of their own
-    # The other end is closed, for instance at a signal, or there is no memory: that process will notice.
+    # The other end is closed, for instance at a signal, or there is no memory: that process will
+    # notice.
     with suppress(EOFError, OSError):
         pixels = np.frombuffer(mmap.mmap(reduction.recv_handle(connection), CAPACITY), np.uint8)
         remember: CachedDecode = uncached
@@ -296,7 +333,9 @@ def serve(connection: Connection, folder: Path, cache: SharedCache | None, write
         connection.send_bytes(b"ready")
         while True:
             prepare, requests = pickle.loads(connection.recv_bytes())
-            connection.send_bytes(json.dumps(list(_answer(prepare, requests, remember, pixels))).encode())
+            connection.send_bytes(
+                json.dumps(list(_answer(prepare, requests, remember, pixels))).encode()
+            )
 
 
 def _answer(
@@ -305,7 +344,9 @@ def _answer(
     """Yield the reply for each image; the pixels are written to `memory` one after the other."""
     end = 0
     for request in requests:
-        times = os.times()  # with more CPU time from now on, the system kills this process (SIGXCPU)
+        times = (
+            os.times()
+        )  # with more CPU time from now on, the system kills this process (SIGXCPU)
         _limit("RLIMIT_CPU", int(times.user + times.system) + 1 + COMPUTING_S)
         try:
             pixels = prepare(request, remember)

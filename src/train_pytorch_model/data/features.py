@@ -1,8 +1,10 @@
-"""Features of a frozen backbone: computed once for each view of an image, and kept for later epochs.
+"""Features of a frozen backbone: computed once for each view of an image, and kept for later
+epochs.
 
-A view is an image as it is, or mirrored. Features are computed when a step first needs them, of equally many
-images at once in every epoch: libraries choose their algorithms by that number, and the last bits depend on
-them. A resumed run computes what it needs once more, beside other images, and gets the same bits.
+A view is an image as it is, or mirrored. Features are computed when a step first needs them, of
+equally many images at once in every epoch: libraries choose their algorithms by that number, and
+the last bits depend on them. A resumed run computes what it needs once more, beside other images,
+and gets the same bits.
 """
 
 import zlib
@@ -16,16 +18,20 @@ from torch import Tensor
 from train_pytorch_model.data.cache import Views
 from train_pytorch_model.data.loader import Batch, ImageRead, Pass, PlannedBatch
 
-Compute = Callable[[Tensor], Tensor]  # uint8 images (B, 3, H, W), on the device → their features (B, D)
+Compute = Callable[
+    [Tensor], Tensor
+]  # uint8 images (B, 3, H, W), on the device → their features (B, D)
 
 
 class KeptFeatures:
-    """The known features, in memory that the processes of a machine share; each computes its steps'."""
+    """The known features, in memory that the processes of a machine share; each computes its
+    steps'."""
 
     def __init__(
         self, memory: memoryview, views: Views, dtype: torch.dtype, compute: Compute, at_once: int
     ) -> None:
-        """`memory` has room for all views: their features, then for each a byte, whether they are known.
+        """`memory` has room for all views: their features, then for each a byte, whether they are
+        known.
 
         `compute` gets at most `at_once` images.
         """
@@ -36,16 +42,23 @@ class KeptFeatures:
         self._is_known = np.frombuffer(memory, np.bool_, num_slots, offset=values.nbytes)
 
     def to_compute(self, current: Pass) -> Pass:
-        """The part of a pass whose features are not known yet, in batches of what is computed at once."""
+        """The part of a pass whose features are not known yet, in batches of what is computed at
+        once.
+        """
         none = np.empty(0, np.int64)  # a process may have no batch
         indices = np.concatenate([none, *(planned.indices for planned in current.plan)])
         indices = indices[~self._is_known[self._slots(current, indices)]]
         starts = range(0, len(indices), self._at_once)
-        plan = [PlannedBatch(part := indices[start : start + self._at_once], len(part)) for start in starts]
+        plan = [
+            PlannedBatch(part := indices[start : start + self._at_once], len(part))
+            for start in starts
+        ]
         return replace(current, key=f"{current.key}, {zlib.crc32(indices)}", plan=plan)
 
     def batches(self, current: Pass, to_compute: Iterator[Batch]) -> Iterator[Batch]:
-        """The batches of a pass with features in place of images; `to_compute` are those of that pass."""
+        """The batches of a pass with features in place of images; `to_compute` are those of that
+        pass.
+        """
         rejected: dict[int, str] = {}
         for planned in current.plan:
             slots = self._slots(current, planned.indices)
@@ -54,7 +67,9 @@ class KeptFeatures:
                 rejected |= batch.rejected
                 if len(batch.indices):
                     known = self._slots(current, batch.indices)
-                    self._values[torch.from_numpy(known)] = self._compute(batch.images).to(self._values)
+                    self._values[torch.from_numpy(known)] = self._compute(batch.images).to(
+                        self._values
+                    )
                     self._is_known[known] = True  # last: other processes look here first
             is_rejected = ~self._is_known[slots]
             indices = planned.indices[~is_rejected]

@@ -1,10 +1,13 @@
-"""What the pixels of a sample decide: whether training mirrors images, and which value is white in 16 bits.
+"""What the pixels of a sample decide: whether training mirrors images, and which value is white in
+16 bits.
 
-Digits, text, signs and X-rays have a left and a right; most photographs do not. A linear classifier on
-thumbnails decides, as in visual chirality (Lin et al., CVPR 2020): it tells 89 to 98 % of 256 handwritten
-digits, 74 to 89 % of clothes, and 43 to 57 % of CIFAR-10 images from their mirror images.
+Digits, text, signs and X-rays have a left and a right; most photographs do not. A linear classifier
+on thumbnails decides, as in visual chirality (Lin et al., CVPR 2020): it tells 89 to 98 % of 256
+handwritten digits, 74 to 89 % of clothes, and 43 to 57 % of CIFAR-10 images from their mirror
+images.
 
-Microscopes and X-ray detectors use 10 to 14 of 16 bits: scaled by 65,535, their images would be almost black.
+Microscopes and X-ray detectors use 10 to 14 of 16 bits: scaled by 65,535, their images would be
+almost black.
 """
 
 import math
@@ -38,20 +41,32 @@ MIN_BITS = 8
 
 
 def decide_flips(inputs: OpenedInputs, world: World) -> TrainingInputs:
-    """The inputs, the same on all processes: pixels decide about flips if the recipe leaves them open."""
+    """The inputs, the same on all processes: pixels decide about flips if the recipe leaves them
+    open.
+    """
     if isinstance(inputs.recipe.horizontal_flip, bool):
         return inputs.with_flips(inputs.recipe.horizontal_flip)
     some = count = 0
     if world.is_main:
         some, count = count_distinguishable(inputs.training, inputs.framing.colours, world)
     some, count = world.broadcast((some, count))
-    has_sides = some > count * MIN_DISTINGUISHABLE and some > count / 2 + DEVIATIONS * math.sqrt(count) / 2
-    reason = f"{some} of {count} images are distinguishable from their mirror images" if has_sides else ""
+    has_sides = (
+        some > count * MIN_DISTINGUISHABLE and some > count / 2 + DEVIATIONS * math.sqrt(count) / 2
+    )
+    reason = (
+        f"{some} of {count} images are distinguishable from their mirror images"
+        if has_sides
+        else ""
+    )
     return inputs.with_flips(not has_sides, reason)
 
 
-def count_distinguishable(images: ImageDirectory, colours: decoding.Colours, world: World) -> tuple[int, int]:
-    """How many images of a fixed sample are told from their mirror images, and the size of the sample."""
+def count_distinguishable(
+    images: ImageDirectory, colours: decoding.Colours, world: World
+) -> tuple[int, int]:
+    """How many images of a fixed sample are told from their mirror images, and the size of the
+    sample.
+    """
     groups = []
     present = np.flatnonzero(images.class_counts())
     with start_decoders(world) as decoders, ThreadPoolExecutor(world.cores) as pool:
@@ -75,11 +90,12 @@ def count_distinguishable(images: ImageDirectory, colours: decoding.Colours, wor
 
 
 def count_classified(thumbnails: np.ndarray) -> int:
-    """How many of these images a linear classifier, trained on the others, tells from their mirror images.
+    """How many of these images a linear classifier, trained on the others, tells from their mirror
+    images.
 
-    `thumbnails`: (N, S, S), float, brightness. The classifier is Fisher's linear discriminant between images
-    and mirror images, ridge-regularized and cross-validated; an image that equals its mirror image does not
-    count. Importing scikit-learn's would take longer than the whole test.
+    `thumbnails`: (N, S, S), float, brightness. The classifier is Fisher's linear discriminant
+    between images and mirror images, ridge-regularized and cross-validated; an image that equals
+    its mirror image does not count. Importing scikit-learn's would take longer than the whole test.
     """
     half = thumbnails.shape[2] // 2
     # The antisymmetric part: mirroring flips its sign, so one half of it holds everything.
@@ -92,7 +108,8 @@ def count_classified(thumbnails: np.ndarray) -> int:
         known, others = sides[fold_of != fold], sides[fold_of == fold]
         if not known.any():
             continue
-        # The class means are +mean and -mean, with a shared scatter matrix; the ridge is its mean variance.
+        # The class means are +mean and -mean, with a shared scatter matrix; the ridge is its mean
+        # variance.
         scatter = known.T @ known / len(known)
         ridge = np.trace(scatter) / len(scatter)
         direction = np.linalg.solve(scatter + ridge * np.eye(len(scatter)), known.mean(axis=0))
@@ -101,7 +118,10 @@ def count_classified(thumbnails: np.ndarray) -> int:
 
 
 def decide_white_level(inputs: OpenedInputs, world: World) -> OpenedInputs:
-    """The inputs with a white level: the recipe's, or that of a sample. The same on all processes."""
+    """The inputs with a white level: the recipe's, or that of a sample.
+
+    The same on all processes.
+    """
     if inputs.recipe.white_level is not None:
         return inputs
     found = find_white_level(inputs.training) if world.is_main else MAX_WHITE
@@ -116,7 +136,9 @@ def find_white_level(images: ImageDirectory) -> int:
             return decoding.has_16_bits(path)
         return False
 
-    deep = list(filter(is_deep, map(images.path, evenly_spaced(len(images), MAX_DEEP_IMAGES).tolist())))
+    deep = list(
+        filter(is_deep, map(images.path, evenly_spaced(len(images), MAX_DEEP_IMAGES).tolist()))
+    )
     if not deep:
         return MAX_WHITE
     with closing(Decoders()) as decoders, ThreadPoolExecutor(usable_cores()) as pool:

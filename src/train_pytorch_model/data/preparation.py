@@ -1,7 +1,7 @@
 """From an image file to its pixels in a batch, in this process or in a reader process.
 
-Apart from PyTorch, for resizing, it imports nothing heavy: on a GPU, every training process starts another
-that imports it.
+Apart from PyTorch, for resizing, it imports nothing heavy: on a GPU, every training process starts
+another that imports it.
 """
 
 import math
@@ -14,7 +14,14 @@ import numpy as np
 from train_pytorch_model.data.cache import CachedDecode
 from train_pytorch_model.data.decoders import ImageRequest
 from train_pytorch_model.image_classifier.decoding import BOUND, Colours
-from train_pytorch_model.image_classifier.pixels import Decode, Pixels, decode_pixels, reduce, resize, view
+from train_pytorch_model.image_classifier.pixels import (
+    Decode,
+    Pixels,
+    decode_pixels,
+    reduce,
+    resize,
+    view,
+)
 from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.words.settings import DecidedRecipe
 
@@ -25,7 +32,9 @@ PADDING = 1 / 8  # 4 px of 32, as in He et al. 2015, section 4.2
 
 
 def frame(pixels: Pixels, framing: Framing) -> Pixels:
-    """The framed image, as training sees it: the `view` in a fifth of its time, cropped to whole pixels."""
+    """The framed image, as training sees it: the `view` in a fifth of its time, cropped to whole
+    pixels.
+    """
     if framing.mode != "crop" and pixels.shape[:2] != (framing.height, framing.width):
         return framing.pad(resize(pixels, *framing.inner_size(*pixels.shape[:2])))
     seen = pixels[window(*pixels.shape[:2], framing)]
@@ -62,7 +71,9 @@ class Augment:
 
     def __call__(self, pixels: Pixels, random: Random) -> Pixels:
         if self.recipe.augmentation == "random-resized-crop":
-            cropped = random_resized_crop(pixels, self.height, self.width, self.recipe.crop_area, random)
+            cropped = random_resized_crop(
+                pixels, self.height, self.width, self.recipe.crop_area, random
+            )
         else:
             cropped = frame(pixels, Framing(self.height, self.width, 1.0))
             if self.recipe.augmentation == "padded-crop":
@@ -74,7 +85,9 @@ class Augment:
         return self.recipe.horizontal_flip and random.random() < 0.5
 
 
-def random_resized_crop(pixels: Pixels, height: int, width: int, min_area: float, random: Random) -> Pixels:
+def random_resized_crop(
+    pixels: Pixels, height: int, width: int, min_area: float, random: Random
+) -> Pixels:
     """A random window, resized: at least `min_area`, and 3/4 to 4/3 of the target's aspect ratio."""
     part = random_window(*pixels.shape[:2], width / height, min_area, random)
     if part is None:  # a panorama: no window fits, so take the largest centred one
@@ -86,7 +99,9 @@ def random_resized_crop(pixels: Pixels, height: int, width: int, min_area: float
 def random_window(
     height: int, width: int, aspect: float, min_area: float, random: Random
 ) -> tuple[slice, slice] | None:
-    """A random part's rows and columns; `aspect` is width / height, `min_area` a share; None if none fits."""
+    """A random part's rows and columns; `aspect` is width / height, `min_area` a share; None if
+    none fits.
+    """
     low, high = map(math.log, ASPECTS)
     for _ in range(ATTEMPTS):
         area = height * width * random.uniform(min_area, 1)
@@ -120,13 +135,21 @@ class Preparation:
     """How each image of a pass is prepared; picklable, for reader processes."""
 
     short_side: int  # the short side for which images are decoded and reduced
-    kept: Framing | None  # applied before caching and augmenting; None for all of an image, for random crops
-    augment: Augment | None  # random augmentation applied after that; None for validation and scoring
+    kept: (
+        Framing | None
+    )  # applied before caching and augmenting; None for all of an image, for random crops
+    augment: (
+        Augment | None
+    )  # random augmentation applied after that; None for validation and scoring
     colours: Colours
 
-    def __call__(self, request: ImageRequest, cached: CachedDecode, decode: Decode = decode_pixels) -> Pixels:
+    def __call__(
+        self, request: ImageRequest, cached: CachedDecode, decode: Decode = decode_pixels
+    ) -> Pixels:
         def whole() -> Pixels:
-            return reduce(decode(Path(request.file), self.short_side, self.colours), self.short_side)
+            return reduce(
+                decode(Path(request.file), self.short_side, self.colours), self.short_side
+            )
 
         pixels = cached(request.number, whole, self._frame)
         return pixels if self.augment is None else self.augment(pixels, Random(request.seed))

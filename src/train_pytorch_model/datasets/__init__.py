@@ -1,1 +1,3 @@
-"""Data sets before training: what `convert` and `split` do to image directories, and `fit` to a folder."""
+"""Data sets before training: what `convert` and `split` do to image directories, and `fit` to a
+folder.
+"""

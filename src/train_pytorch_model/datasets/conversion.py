@@ -1,4 +1,6 @@
-"""Convert class folders, an archive of them, or AutoML's JSONL to an ImageDirectory of the classic form."""
+"""Convert class folders, an archive of them, or AutoML's JSONL to an ImageDirectory of the classic
+form.
+"""
 
 import os
 import shutil
@@ -10,7 +12,11 @@ from tempfile import TemporaryDirectory
 
 from train_pytorch_model.formats import image_directory, image_list, label_table
 from train_pytorch_model.formats.archive import DIRECTORY_FILES, KINDS, Unpacked, extract
-from train_pytorch_model.formats.image_directory import ImageDirectory, images_of, open_image_directory
+from train_pytorch_model.formats.image_directory import (
+    ImageDirectory,
+    images_of,
+    open_image_directory,
+)
 from train_pytorch_model.formats.listing import Listing, NestedDataSetError, read_plain_folders
 from train_pytorch_model.formats.outputs import unfinished
 from train_pytorch_model.formats.reading import META, MalformedFileError, explain_missing
@@ -23,7 +29,8 @@ from train_pytorch_model.words.errors import InvalidDatasetError
 PORT = "Input dataset"
 OUTPUT = "output"
 HINT = (
-    f"Convert takes one folder per category, an archive of them ({KINDS}), a CSV table of file names and"
+    f"Convert takes one folder per category, an archive of them ({KINDS}), a CSV table of file"
+    " names and"
     f" categories, or AutoML's {label_table.ANNOTATIONS_SUFFIX}."
 )
 IMAGES_PER_LINE = 10_000  # in a log
@@ -33,17 +40,22 @@ IMAGES_PER_LINE = 10_000  # in a log
 class Source:
     """The input of a conversion."""
 
-    images: ImageDirectory  # `root` is an archive or list, if the input is one: then `path` is not usable
+    # `root` is an archive or list, if the input is one: then `path` is not usable.
+    images: ImageDirectory
     folder: Path  # the file names are relative to it
     is_unpacked: bool = False  # whether the files were unpacked, and so may be moved
-    damaged: Mapping[Path, str] = field(default_factory=dict)  # file that is not as in the archive → reason
+    damaged: Mapping[Path, str] = field(
+        default_factory=dict
+    )  # file that is not as in the archive → reason
 
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
     """Where the categories of images are, if not in the names of their folders."""
 
-    labels: Path | None = None  # the table of the categories; by default the folder's, if there is one
+    labels: Path | None = (
+        None  # the table of the categories; by default the folder's, if there is one
+    )
     images: Path | None = None  # where the images of a table or list are; by default its own folder
     file_column: str = ""  # the table's column of file names; found by its name if empty
     label_column: str = ""
@@ -54,7 +66,10 @@ BY_DEFAULT = Labels()
 
 @contextmanager
 def open_source(path: Path, output: Path, labels: Labels = BY_DEFAULT) -> Iterator[Source]:
-    """Open the input; an archive is unpacked. Raises `InvalidDatasetError`, `UnfinishedOutputError`."""
+    """Open the input; an archive is unpacked.
+
+    Raises `InvalidDatasetError`, `UnfinishedOutputError`.
+    """
     title = f'{PORT} "{path}"'
     try:
         if os.path.isdir(path):
@@ -82,10 +97,15 @@ def open_source(path: Path, output: Path, labels: Labels = BY_DEFAULT) -> Iterat
 
 
 def list_unpacked(content: Unpacked, labels: Labels = BY_DEFAULT) -> Listing:
-    """List the images of an archive, by a table or by their folders. Raises `MalformedFileError`."""
+    """List the images of an archive, by a table or by their folders.
+
+    Raises `MalformedFileError`.
+    """
     folder = content.folder
     if any((folder / name).is_file() for name in DIRECTORY_FILES):
-        raise MalformedFileError("it already contains an ImageDirectory. Unpack it; no conversion is needed.")
+        raise MalformedFileError(
+            "it already contains an ImageDirectory. Unpack it; no conversion is needed."
+        )
     if table := labels.labels or label_table.table_in(folder):
         listing = label_table.read_table(table, folder, labels.file_column, labels.label_column)
     else:
@@ -94,7 +114,10 @@ def list_unpacked(content: Unpacked, labels: Labels = BY_DEFAULT) -> Listing:
 
 
 def keep_unpacked(path: Path, output: Path) -> None:
-    """Unpack an archive to a new folder, which is there once it is whole. Raises what `unpacked` does."""
+    """Unpack an archive to a new folder, which is there once it is whole.
+
+    Raises what `unpacked` does.
+    """
     with unpacked(path, PORT, output, OUTPUT) as inner, _naming(output, OUTPUT):
         inner.rename(output)
 
@@ -105,14 +128,23 @@ def is_archive(path: Path) -> bool:
 
 
 def convert(source: Source, output: Path) -> int:
-    """Write it; return how many images it has. Raises `InvalidDatasetError` for 0, `OutputDirectoryError`."""
+    """Write it; return how many images it has.
+
+    Raises `InvalidDatasetError` for 0, `OutputDirectoryError`.
+    """
     images, schema = source.images, image_list.image_schema(source.images.categories)
     bad: dict[int, str] = {}
     with image_directory.writing_image_directory(output, schema, OUTPUT) as writer:
 
         def copy(index: int) -> str:
-            """Copy or move an image; return why it is left out, or an empty text. Raises `OSError`."""
-            path, target = source.folder / images.file_names[index], writer.place(images.converted_row(index))
+            """Copy or move an image; return why it is left out, or an empty text.
+
+            Raises `OSError`.
+            """
+            path, target = (
+                source.folder / images.file_names[index],
+                writer.place(images.converted_row(index)),
+            )
             if path in source.damaged:
                 return source.damaged[path]
             try:
@@ -126,7 +158,10 @@ def convert(source: Source, output: Path) -> int:
                 return str(error)
             return ""
 
-        with in_order(copy, range(len(images))) as copied, progress_bar(len(images), "Converting") as bar:
+        with (
+            in_order(copy, range(len(images))) as copied,
+            progress_bar(len(images), "Converting") as bar,
+        ):
             for done, reason in enumerate(copied, 1):
                 if reason:
                     bad[done - 1] = reason
@@ -165,7 +200,10 @@ def _open_annotations(path: Path, labels: Labels, root: Path) -> Source:
 
 @contextmanager
 def unpacked(path: Path, port: str, output: Path, output_name: str) -> Iterator[Path]:
-    """An archive's content, or `path` itself. Raises `InvalidDatasetError`, `UnfinishedOutputError`."""
+    """An archive's content, or `path` itself.
+
+    Raises `InvalidDatasetError`, `UnfinishedOutputError`.
+    """
     if not is_archive(path):
         yield path
         return

@@ -6,13 +6,18 @@ import numpy as np
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from train_pytorch_model.formats.image_directory import IMAGE_FOLDER, image_row, writing_image_directory
+from train_pytorch_model.formats.image_directory import (
+    IMAGE_FOLDER,
+    image_row,
+    writing_image_directory,
+)
 from train_pytorch_model.formats.image_list import image_schema
 
 IMAGE_SIDE = 32  # px; the 8 x 8 scans are enlarged to it
 FRACTIONS = {"training": 0.7, "validation": 0.15, "held_out": 0.15}
 SEED = 1
-# As words: the designer's Score Image Model turns digits into numbers, and training warns about such names.
+# As words: the designer's Score Image Model turns digits into numbers, and training warns about
+# such names.
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 OUTPUT = "output"
 
@@ -30,8 +35,12 @@ def write_digits(output: Path) -> list[Path]:
             for index, place in enumerate(indices):
                 name = NAMES[digits.target[place]]
                 row = image_row(f"{IMAGE_FOLDER}/{digits.target[place]}_{index}.png", index, name)
-                levels = (digits.images[place] * (255 / 16)).astype(np.uint8)  # from (8, 8), 0 to 16
-                scan = Image.fromarray(levels).resize((IMAGE_SIDE, IMAGE_SIDE), Image.Resampling.BICUBIC)
+                levels = (digits.images[place] * (255 / 16)).astype(
+                    np.uint8
+                )  # from (8, 8), 0 to 16
+                scan = Image.fromarray(levels).resize(
+                    (IMAGE_SIDE, IMAGE_SIDE), Image.Resampling.BICUBIC
+                )
                 scan.save(writer.place(row), "PNG")
                 writer.add(row)
     return directories

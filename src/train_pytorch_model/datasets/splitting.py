@@ -39,14 +39,17 @@ class Groups:
     labels: np.ndarray  # (N,), int64: the index of the first image of each image's group
     num_twins: int = 0  # images that look like an earlier one
     num_named: int = 0  # groups by name; 0 if names do not matter
-    num_unmatched: int = 0  # images whose names the expression does not match; each is a group by itself
+    num_unmatched: int = (
+        0  # images whose names the expression does not match; each is a group by itself
+    )
 
 
 def group_images(images: ImageDirectory, group_by: str = "", by_twins: bool = True) -> Groups:
     """Group the rows of each file, twins, and what has the same name by `group_by`.
 
-    That is `parent`, for the folder in which an image was before it was converted, or a regular expression,
-    whose groups, or else whole match, in that name count. Raises `ParameterError` for an invalid one.
+    That is `parent`, for the folder in which an image was before it was converted, or a regular
+    expression, whose groups, or else whole match, in that name count. Raises `ParameterError` for
+    an invalid one.
     """
     links = [_links(images.file_names)]
     names = [""] * len(images)
@@ -79,7 +82,9 @@ def connect(count: int, links: np.ndarray) -> np.ndarray:
 
 
 def find_looking_alike(images: ImageDirectory) -> np.ndarray:
-    """Return pairs of images that look alike, or of identical files: (P, 2), int64, ascending in each row."""
+    """Return pairs of images that look alike, or of identical files: (P, 2), int64, ascending in
+    each row.
+    """
 
     def hash_of(index: int) -> np.ndarray:
         try:
@@ -102,7 +107,9 @@ def find_looking_alike(images: ImageDirectory) -> np.ndarray:
 
 
 def _links(names: Sequence[str]) -> np.ndarray:
-    """Return (L, 2), int64: for each name that has occurred before, the first one's index and its own."""
+    """Return (L, 2), int64: for each name that has occurred before, the first one's index and its
+    own.
+    """
     again, firsts = repeats_in(np.fromiter(map(hash, names), dtype=np.int64, count=len(names)))
     return np.stack([firsts, again], axis=1)
 
@@ -116,9 +123,14 @@ def _group_names(images: ImageDirectory, group_by: str) -> list[str]:
     try:
         expression = re.compile(group_by)
     except re.error as error:
-        raise ParameterError(f"--group-by {group_by!r} is not a regular expression: {error}.") from error
+        raise ParameterError(
+            f"--group-by {group_by!r} is not a regular expression: {error}."
+        ) from error
     found = (expression.search(name) for name in names)
-    return ["\0".join(each or "" for each in match.groups()) or match[0] if match else "" for match in found]
+    return [
+        "\0".join(each or "" for each in match.groups()) or match[0] if match else ""
+        for match in found
+    ]
 
 
 def split(
@@ -130,16 +142,18 @@ def split(
 ) -> list[ImageDirectory]:
     """Return a part for each of the fractions, which add up to 1, in the order of the directory.
 
-    Images of the same number in `groups` (N,) are in the same part: by default, rows of the same file. If
-    stratified, each category is split by the fractions, as far as groups allow: without any, up to rounding,
-    and one of as many images as parts has at least one in each. Raises `InvalidDatasetError` for fewer groups
-    than parts.
+    Images of the same number in `groups` (N,) are in the same part: by default, rows of the same
+    file. If stratified, each category is split by the fractions, as far as groups allow: without
+    any, up to rounding, and one of as many images as parts has at least one in each. Raises
+    `InvalidDatasetError` for fewer groups than parts.
     """
     kind = "images" if groups is None or len(images) < len(fractions) else "groups of images"
     labels = group_images(images, by_twins=False).labels if groups is None else groups
     _, group_of = np.unique(labels, return_inverse=True)
     if group_of.max() + 1 < len(fractions):
-        raise InvalidDatasetError(images.title, f"it has too few {kind}: each part of a split needs one.")
+        raise InvalidDatasetError(
+            images.title, f"it has too few {kind}: each part of a split needs one."
+        )
     is_grouped = stratified and bool(images.categories)
     categories = images.class_indices if is_grouped else np.zeros(len(images), dtype=np.int32)
     random = np.random.default_rng(derive_seed(seed, "split"))
@@ -148,28 +162,41 @@ def split(
     for part in range(len(fractions) - 1):
         singles = np.flatnonzero(part_of == UNASSIGNED)
         shuffled = random.permutation(singles)
-        shuffled = shuffled[np.argsort(categories[shuffled], kind="stable")]  # by category, shuffled in each
+        shuffled = shuffled[
+            np.argsort(categories[shuffled], kind="stable")
+        ]  # by category, shuffled in each
         sizes = np.bincount(categories[singles], minlength=wanted.shape[1] - 1)
-        places = np.arange(len(singles)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # within its category
+        places = np.arange(len(singles)) - np.repeat(
+            np.cumsum(sizes) - sizes, sizes
+        )  # within its category
         fraction = missing[part] / np.maximum(missing[part:].sum(axis=0), TINY)
         counts = first_counts(sizes, fraction[:-1], lacks[part:])
-        spare = len(singles) - int(lacks[part + 1 :, -1].sum())  # not needed by parts that are still empty
+        spare = len(singles) - int(
+            lacks[part + 1 :, -1].sum()
+        )  # not needed by parts that are still empty
         part_of[shuffled[places < np.repeat(counts, sizes)][: max(spare, 0)]] = part
     part_of[part_of == UNASSIGNED] = len(fractions) - 1
     return [images.select(np.flatnonzero(part_of == part)) for part in range(len(fractions))]
 
 
 def _assign_groups(
-    categories: np.ndarray, group_of: np.ndarray, fractions: Sequence[float], random: np.random.Generator
+    categories: np.ndarray,
+    group_of: np.ndarray,
+    fractions: Sequence[float],
+    random: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Assign groups of two or more images, the largest first, each to the part that needs it most.
 
-    Like scikit-learn's `StratifiedGroupKFold`, but for parts of any fractions. Return the part of each image
-    (N,), `UNASSIGNED` if it is alone, and how many images of each category the parts should have, and have
-    by now: (parts, categories + 1) each. The last column counts all images, so that no part remains empty.
+    Like scikit-learn's `StratifiedGroupKFold`, but for parts of any fractions. Return the part of
+    each image (N,), `UNASSIGNED` if it is alone, and how many images of each category the parts
+    should have, and have by now: (parts, categories + 1) each. The last column counts all images,
+    so that no part remains empty.
     """
     totals = np.append(np.bincount(categories), len(categories))
-    wanted, have = np.outer(fractions, totals), np.zeros((len(fractions), len(totals)), dtype=np.int64)
+    wanted, have = (
+        np.outer(fractions, totals),
+        np.zeros((len(fractions), len(totals)), dtype=np.int64),
+    )
     sizes = np.bincount(group_of)
     cells = np.unique(np.stack([group_of, categories], axis=1), axis=0)
     left = np.append(np.bincount(cells[:, 1]), len(sizes))  # groups with images of each category
@@ -183,8 +210,12 @@ def _assign_groups(
         needed = wanted[:, columns] - have[:, columns]  # (parts, columns)
         excess = np.maximum(counts - needed, 0).sum(axis=1)
         lacks = have[:, columns] == 0
-        is_due = lacks & (left[columns] <= lacks.sum(axis=0))  # there may be no other group for the part
-        need = (needed / np.maximum(wanted[:, columns], 1e-9)) @ counts  # next to 0 it would overflow
+        is_due = lacks & (
+            left[columns] <= lacks.sum(axis=0)
+        )  # there may be no other group for the part
+        need = (
+            needed / np.maximum(wanted[:, columns], 1e-9)
+        ) @ counts  # next to 0 it would overflow
         part = np.lexsort([-need, excess, ~is_due[:, :-1].any(axis=1), ~is_due[:, -1]])[0]
         part_of[rows] = part
         have[part, columns] += counts
@@ -195,10 +226,10 @@ def _assign_groups(
 def first_counts(sizes: np.ndarray, fraction: float | np.ndarray, lacks: np.ndarray) -> np.ndarray:
     """Return (number of categories,), int64: how many of each category are in the first part.
 
-    Each is `fraction * size`, rounded by the largest-remainder method so that the total is right, too.
-    The first part of a category of two or more is not empty, and each other part has one, if the category is
-    large enough. The same holds for the whole. That is for the parts and categories for which `lacks`, bool
-    (parts, categories + 1), is true.
+    Each is `fraction * size`, rounded by the largest-remainder method so that the total is right,
+    too. The first part of a category of two or more is not empty, and each other part has one, if
+    the category is large enough. The same holds for the whole. That is for the parts and categories
+    for which `lacks`, bool (parts, categories + 1), is true.
     """
     others = lacks[1:].sum(axis=0)
     total = int(sizes.sum())
@@ -218,8 +249,12 @@ def first_counts(sizes: np.ndarray, fraction: float | np.ndarray, lacks: np.ndar
 def write_parts(parts: Sequence[ImageDirectory], outputs: Sequence[Path]) -> None:
     """Write all parts or none, unchanged. Raises `InvalidDatasetError`, `OutputDirectoryError`."""
     with progress_bar(sum(map(len, parts)), "Splitting") as bar:
-        # In the same order whichever is first: of two commands with the same outputs, one gets them all.
-        _write(sorted(zip(parts, outputs, OUTPUTS, strict=False), key=lambda job: job[1].resolve()), bar)
+        # In the same order whichever is first: of two commands with the same outputs, one gets them
+        # all.
+        _write(
+            sorted(zip(parts, outputs, OUTPUTS, strict=False), key=lambda job: job[1].resolve()),
+            bar,
+        )
 
 
 def _write(jobs: Sequence[tuple[ImageDirectory, Path, str]], bar: Bar) -> None:

@@ -29,8 +29,12 @@ from train_pytorch_model.machine.system import PROCESSES, is_stopped, start_of
 from train_pytorch_model.words.errors import LostRankError
 
 TIMEOUT = timedelta(minutes=10)  # of one collective; a rank that is silent for longer is lost
-EXIT_DELAY_S = 2.0  # before survivors exit: launchers report the first exit, which should be the cause
-EXIT_TIMEOUT_S = 15.0  # for a failed process to exit: seconds with PyTorch loaded, more on a busy machine
+EXIT_DELAY_S = (
+    2.0  # before survivors exit: launchers report the first exit, which should be the cause
+)
+EXIT_TIMEOUT_S = (
+    15.0  # for a failed process to exit: seconds with PyTorch loaded, more on a busy machine
+)
 POLL_S = 0.1
 SILENT_S = 15.0  # after which a process that waits says so
 RETRY_S = 0.5
@@ -49,7 +53,9 @@ class Peer:
 
     @property
     def failure(self) -> str:
-        """Why it does not respond, "has ended" or "is stopped"; empty if it does or on another host."""
+        """Why it does not respond, "has ended" or "is stopped"; empty if it does or on another
+        host.
+        """
         if self.host != socket.gethostname() or self.started is None or not PROCESSES.exists():
             return ""
         if start_of(self.pid) != self.started:
@@ -117,7 +123,9 @@ class World:
         return [value for values in gathered for value in values]
 
     def gather_on_main(self, values: Sequence[T]) -> list[T]:
-        """Return the values of all processes, in rank order, on the main process; elsewhere nothing."""
+        """Return the values of all processes, in rank order, on the main process; elsewhere
+        nothing.
+        """
         if self.size == 1:
             return list(values)
         gathered: list[Sequence[T]] | None = [()] * self.size if self.is_main else None
@@ -126,11 +134,15 @@ class World:
 
     @functools.cached_property
     def failures(self) -> Mapping[int, str]:
-        """Rank → why it does not respond, determined once a collective has failed: survivors exit, too."""
+        """Rank → why it does not respond, determined once a collective has failed: survivors exit,
+        too.
+        """
         deadline = time.monotonic() + EXIT_TIMEOUT_S
         is_only_one_here = sum(peer.host == socket.gethostname() for peer in self.peers) == 1
         while True:
-            failures = {rank: failure for rank, peer in enumerate(self.peers) if (failure := peer.failure)}
+            failures = {
+                rank: failure for rank, peer in enumerate(self.peers) if (failure := peer.failure)
+            }
             if failures or time.monotonic() > deadline or is_only_one_here:
                 return failures
             time.sleep(POLL_S)
@@ -138,11 +150,16 @@ class World:
     def describe_lost(self) -> str:
         """Return the processes that do not respond, for the end of an error message."""
         lost = [(rank, self.peers[rank], failure) for rank, failure in self.failures.items()]
-        texts = [f"rank {rank} (process {peer.pid} on {peer.host}) {failure}" for rank, peer, failure in lost]
+        texts = [
+            f"rank {rank} (process {peer.pid} on {peer.host}) {failure}"
+            for rank, peer, failure in lost
+        ]
         return ", ".join(texts) or "another process of the run does not answer"
 
     def average_(self, values: Tensor) -> None:
-        """Replace values by their mean over all processes, in place, without waiting for the device."""
+        """Replace values by their mean over all processes, in place, without waiting for the
+        device.
+        """
         dist.all_reduce(values)
         values.div_(self.size)
 
@@ -157,10 +174,13 @@ class World:
             dist.barrier()
 
     def replicate(self, network: nn.Module) -> nn.Module:
-        """Return the network, of several processes in DDP: averages gradients, has rank 0's weights."""
+        """Return the network, of several processes in DDP: averages gradients, has rank 0's
+        weights.
+        """
         if self.size == 1:
             return network
-        # Raised for gradients of 1 x 1 kernels, whose memory layout is right whatever their strides say.
+        # Raised for gradients of 1 x 1 kernels, whose memory layout is right whatever their strides
+        # say.
         warnings.filterwarnings("ignore", "Grad strides do not match bucket view", UserWarning)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # broadcast_buffers is being renamed
@@ -172,7 +192,9 @@ class World:
             )
 
     def gradient_sync(self, network: nn.Module, is_last: bool) -> AbstractContextManager[None]:
-        """Return the context of a backward pass: only a step's last one averages gradients over processes."""
+        """Return the context of a backward pass: only a step's last one averages gradients over
+        processes.
+        """
         if is_last or not isinstance(network, DistributedDataParallel):
             return nullcontext()
         context: AbstractContextManager[None] = network.no_sync()
@@ -180,7 +202,9 @@ class World:
 
 
 def is_lost_connection(error: RuntimeError) -> bool:
-    """Return whether a collective failed because another process is gone, rather than for another reason."""
+    """Return whether a collective failed because another process is gone, rather than for another
+    reason.
+    """
     return isinstance(error, dist.DistError) or "gloo" in str(error)
 
 
@@ -188,23 +212,29 @@ def is_lost_connection(error: RuntimeError) -> bool:
 def join_world(began: processors.CoreTimes | None = None) -> Iterator[World]:
     """Join the world that RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE describe, for a `with`.
 
-    Several processes meet at MASTER_ADDR:MASTER_PORT and use NCCL on GPUs, gloo on CPUs. Without these
-    variables the world is this process alone, and if it computes on a CPU, its threads make room for what
-    other processes have computed since it `began`. Raises `LostRankError` if another process is lost
-    meanwhile.
+    Several processes meet at MASTER_ADDR:MASTER_PORT and use NCCL on GPUs, gloo on CPUs. Without
+    these variables the world is this process alone, and if it computes on a CPU, its threads make
+    room for what other processes have computed since it `began`. Raises `LostRankError` if another
+    process is lost meanwhile.
     """
     defaults = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
-    rank, size, local_rank, local_size = (int(os.environ.get(name, n)) for name, n in defaults.items())
+    rank, size, local_rank, local_size = (
+        int(os.environ.get(name, n)) for name, n in defaults.items()
+    )
     # Slurm can show each process its own GPU only, which is then the first for all.
     device = best_device(local_rank % max(1, torch.cuda.device_count()))
     world = World(rank, size, local_rank, local_size, device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if size > 1 or device.type != "cpu":
-        threads = processors.Threads(world.cores, "this process's share of the cores", is_fixed=True)
+        threads = processors.Threads(
+            world.cores, "this process's share of the cores", is_fixed=True
+        )
     else:
         now = processors.CoreTimes.now()
-        threads = processors.fixed_threads(os.environ) or processors.choose_threads(world.cores, began, now)
+        threads = processors.fixed_threads(os.environ) or processors.choose_threads(
+            world.cores, began, now
+        )
     world = replace(world, threads=threads)
     torch.set_num_threads(world.threads.count)
     if size == 1:
@@ -225,7 +255,8 @@ def join_world(began: processors.CoreTimes | None = None) -> Iterator[World]:
         if any(peer.host == here and each not in world.failures for each, peer in before):
             raise SystemExit(LostRankError.exit_status) from error
         raise LostRankError(
-            f"The processes of the run have lost each other: {missing}. The same command resumes from the"
+            f"The processes of the run have lost each other: {missing}. The same command resumes"
+            " from the"
             " last checkpoint."
         ) from error
     finally:
@@ -240,15 +271,21 @@ def _not_met(world: World, error: Exception) -> LostRankError | SystemExit:
     address = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
     reason = " ".join(str(error).split()).removesuffix(".")[:300]
     return LostRankError(
-        f"The {world.size} processes of the run could not meet at MASTER_ADDR:MASTER_PORT, {address}:"
-        f" {reason}. Give all of them the same address; if another program uses the port, another port."
+        f"The {world.size} processes of the run could not meet at MASTER_ADDR:MASTER_PORT,"
+        f" {address}:"
+        f" {reason}. Give all of them the same address; if another program uses the port, another"
+        " port."
     )
 
 
 def _join(world: World) -> World:
-    """Form the process group once all are there; return the world with its peers. Raises `LostRankError`."""
-    # On import, torch.distributed.nn captures the current process group as a default argument, and DDP would
-    # import it later. A group that outlives the interpreter aborts the process when its threads free tensors.
+    """Form the process group once all are there; return the world with its peers.
+
+    Raises `LostRankError`.
+    """
+    # On import, torch.distributed.nn captures the current process group as a default argument, and
+    # DDP would import it later. A group that outlives the interpreter aborts the process when its
+    # threads free tensors.
     importlib.import_module("torch.distributed.nn")
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     try:
@@ -261,10 +298,12 @@ def _join(world: World) -> World:
     others = f"the other {world.size - 1} processes" if world.size > 2 else "the other process"
     store: Store = wait_aloud(
         lambda: next(rendezvous("env://", world.rank, world.size, timeout=TIMEOUT))[0],
-        f"Waiting at {host}:{port} for {others} of the run: all need the same MASTER_ADDR, MASTER_PORT and"
+        f"Waiting at {host}:{port} for {others} of the run: all need the same MASTER_ADDR,"
+        " MASTER_PORT and"
         " WORLD_SIZE.",
     )
-    # A launcher that restarts its processes may give them the same store, which holds the old addresses.
+    # A launcher that restarts its processes may give them the same store, which holds the old
+    # addresses.
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     has_gpu = world.device.type == "cuda"
     dist.init_process_group(
@@ -282,11 +321,16 @@ def _join(world: World) -> World:
 def check_loopback() -> None:
     """Raise `OSError` if this machine cannot reach itself; before torch tries, whose C++ logs that."""
     with socket.create_server(("localhost", 0)) as server:
-        socket.create_connection(("localhost", server.getsockname()[1]), CONNECTION_TIMEOUT_S).close()
+        socket.create_connection(
+            ("localhost", server.getsockname()[1]), CONNECTION_TIMEOUT_S
+        ).close()
 
 
 def wait_for_answer(host: str, port: int, timeout_s: float) -> None:
-    """Return when a process answers at the address. Raises `OSError` if none does in that many seconds."""
+    """Return when a process answers at the address.
+
+    Raises `OSError` if none does in that many seconds.
+    """
     started_at, is_said = time.monotonic(), False
     while True:
         try:
@@ -316,7 +360,9 @@ def in_thread(call: Callable[[], T]) -> Future[T]:
 
 
 def wait_aloud(call: Callable[[], T], waiting: str) -> T:
-    """Return what `call` returns; log `waiting` if that takes long, and let Ctrl-C end it meanwhile."""
+    """Return what `call` returns; log `waiting` if that takes long, and let Ctrl-C end it
+    meanwhile.
+    """
     future = in_thread(call)
     if wait([future], SILENT_S).not_done:
         logger.warning(waiting)

@@ -1,9 +1,10 @@
 """Archives of images, unpacked into a folder: .zip, .tar, and a tar compressed by gzip or bzip2.
 
-A member path that points outside, encryption, damage, or a size beyond the limits makes the whole archive
-invalid. Links, devices and hidden members are counted, but never created; files that are neither images nor
-tables of their categories are created empty, to be counted as well. The content tells the format, not the
-suffix. Names in a zip are in UTF-8, which few archives say, or in the encoding of the Windows that made it.
+A member path that points outside, encryption, damage, or a size beyond the limits makes the whole
+archive invalid. Links, devices and hidden members are counted, but never created; files that are
+neither images nor tables of their categories are created empty, to be counted as well. The content
+tells the format, not the suffix. Names in a zip are in UTF-8, which few archives say, or in the
+encoding of the Windows that made it.
 """
 
 import bz2
@@ -36,12 +37,16 @@ MAX_HEADER_BYTES = 1 << 18  # of a tar header, read at once; a member may have h
 CHUNK_BYTES = 1 << 17
 ENCRYPTED = 0x1
 DIRECTORY_FILES = (META, "images.lst", image_list.SCHEMA)  # of an ImageDirectory
-METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # zipfile does not bound the output of the others
+METHODS = (
+    zipfile.ZIP_STORED,
+    zipfile.ZIP_DEFLATED,
+)  # zipfile does not bound the output of the others
 UTF8_FLAG = 0x800
 UNICODE_PATH = 0x7075  # Info-ZIP's extra field: version, CRC of the name, the name in UTF-8
 CJK = r"\u3000-\u303f\u4e00-\u9fff\uff01-\uff5e"
-# Encoding → the characters of its names besides ASCII, in the order in which they are tried. What is valid in
-# several is rarely plausible in more than one: half-width kana, box drawing and rare ideographs are left out.
+# Encoding → the characters of its names besides ASCII, in the order in which they are tried. What
+# is valid in several is rarely plausible in more than one: half-width kana, box drawing and rare
+# ideographs are left out.
 ENCODINGS: Mapping[str, str] = {
     "cp932": rf"\u3041-\u30ff{CJK}",
     "cp949": r"\uac00-\ud7a3",
@@ -59,7 +64,9 @@ MAX_INDEX_BYTES = 256 << 20  # of a zip's index, which is read at once: about tw
 MAX_MEMBER_BYTES = 1 << 30
 MAX_TOTAL_BYTES = 200 << 30
 MAX_RATIO = 200  # of unpacked to packed bytes …
-RATIO_FROM_BYTES = 100 << 20  # … once this many bytes are unpacked: a single black bitmap may exceed it
+RATIO_FROM_BYTES = (
+    100 << 20
+)  # … once this many bytes are unpacked: a single black bitmap may exceed it
 
 # What gzip, bz2, zipfile and tarfile raise for damaged data.
 DAMAGE = (
@@ -81,7 +88,8 @@ def extract(path: Path, root: Path) -> "Unpacked":
             content.packed_bytes = path.stat().st_size
             unpacked = gzip.GzipFile(path) if start.startswith(b"\x1f\x8b") else bz2.BZ2File(path)
             _unpack_tar(cast(io.RawIOBase, unpacked), content, "there is no tar in it")
-        # Tar before zip: the last member of a tar may be a zip. And before 1988, a tar had no "ustar" in it.
+        # Tar before zip: the last member of a tar may be a zip. And before 1988, a tar had no
+        # "ustar" in it.
         elif is_zip and start[257:262] != b"ustar":
             content.packed_bytes = path.stat().st_size
             _unpack_zip(path, content)
@@ -108,18 +116,25 @@ class Unpacked:
 
     @cached_property
     def folder(self) -> Path:
-        """The innermost folder that contains all images and their table; a README may lie beside it."""
+        """The innermost folder that contains all images and their table; a README may lie beside
+        it.
+        """
         folder, data = self.root, (*DIRECTORY_FILES, *TABLES)
         while True:
             entries = list(os.scandir(folder))
             folders = [entry.name for entry in entries if entry.is_dir()]
-            is_data = any(suffix_of(entry.name) in SUFFIXES or entry.name in data for entry in entries)
+            is_data = any(
+                suffix_of(entry.name) in SUFFIXES or entry.name in data for entry in entries
+            )
             if is_data or len(folders) != 1:
                 return folder
             folder = folder / folders[0]
 
     def admit(self, name: str, size: int, is_folder: bool, is_special: bool) -> str:
-        """Create a member, empty; return the name of one to be unpacked. Raises `MalformedFileError`."""
+        """Create a member, empty; return the name of one to be unpacked.
+
+        Raises `MalformedFileError`.
+        """
         self._members += 1
         if max(self._members, len(self._folders)) > MAX_MEMBERS:
             raise MalformedFileError(f"it has more than {MAX_MEMBERS:,} members.")
@@ -142,7 +157,9 @@ class Unpacked:
             return ""
         inner = "/".join(parts)
         if not 0 <= size <= MAX_MEMBER_BYTES:
-            raise MalformedFileError(f"{inner!r} has {size:,} bytes; at most {MAX_MEMBER_BYTES:,} are read.")
+            raise MalformedFileError(
+                f"{inner!r} has {size:,} bytes; at most {MAX_MEMBER_BYTES:,} are read."
+            )
         self._image_bytes += size
         self.check_total(self._image_bytes)
         return inner
@@ -178,13 +195,16 @@ def _unpack_zip(path: Path, content: Unpacked) -> None:
             kind = stat.S_IFMT(info.external_attr >> 16)  # 0 where the archiver recorded none
             is_special = kind not in (0, stat.S_IFDIR if is_folder else stat.S_IFREG)
             if info.flag_bits & ENCRYPTED:
-                raise MalformedFileError(f"{name!r} is encrypted. Unpack it with its password first.")
+                raise MalformedFileError(
+                    f"{name!r} is encrypted. Unpack it with its password first."
+                )
             info.filename = content.admit(name, info.file_size, is_folder, is_special)
             if not info.filename:
                 continue
             if info.compress_type not in METHODS:
                 raise MalformedFileError(
-                    f"{info.filename!r} is compressed by method {info.compress_type}; only stored and"
+                    f"{info.filename!r} is compressed by method {info.compress_type}; only stored"
+                    " and"
                     " deflated members are supported. Unpack it first."
                 )
             try:
@@ -209,33 +229,49 @@ def _unpack_tar(unpacked: io.RawIOBase, content: Unpacked, problem: str) -> None
             # Both only ever grow: the list of members read so far, and the global pax headers.
             archive.members.clear()  # type: ignore[attr-defined]  # missing in typeshed
             archive.pax_headers = {}
-            content.check_total(info.offset_data + info.size)  # before it is skipped: that unpacks it too
+            content.check_total(
+                info.offset_data + info.size
+            )  # before it is skipped: that unpacks it too
             is_special = not (info.isfile() or info.isdir()) or info.issparse()
             if name := content.admit(info.name, info.size, info.isdir(), is_special):
                 info.name = name
                 archive.extract(info, content.root, set_attrs=False)
         # tarfile takes a damaged header for the end. The real end is a block of zeros.
         if stream.last_read != bytes(tarfile.BLOCKSIZE):
-            raise MalformedFileError("it is damaged or cut short: neither a header nor the end was found.")
+            raise MalformedFileError(
+                "it is damaged or cut short: neither a header nor the end was found."
+            )
         while stream.read(CHUNK_BYTES):  # gzip and bzip2 verify their checksums at the end
             content.check_total(stream.tell())
 
 
 def _check_parts(name: str) -> tuple[str, ...]:
-    """Return the parts of a member's path; none for the archive's root. Raises `MalformedFileError`."""
+    """Return the parts of a member's path; none for the archive's root.
+
+    Raises `MalformedFileError`.
+    """
     windows = PureWindowsPath(name)  # treats both kinds of slashes as separators
-    if windows.root or ".." in windows.parts or not (is_inner_path(name) or name in ("", ".", "./")):
-        raise MalformedFileError(f"its member {name!r} points outside the archive. Do not trust it.")
+    if (
+        windows.root
+        or ".." in windows.parts
+        or not (is_inner_path(name) or name in ("", ".", "./"))
+    ):
+        raise MalformedFileError(
+            f"its member {name!r} points outside the archive. Do not trust it."
+        )
     parts = PurePosixPath(name).parts
     if any(len(os.fsencode(part)) > MAX_NAME_BYTES for part in parts):
-        raise MalformedFileError(f"its member {name[:40]!r}… has a name of more than {MAX_NAME_BYTES} bytes.")
+        raise MalformedFileError(
+            f"its member {name[:40]!r}… has a name of more than {MAX_NAME_BYTES} bytes."
+        )
     if len(parts) > MAX_DEPTH + 1:
         raise MalformedFileError(f"its member {name[:40]!r}… is in more than {MAX_DEPTH} folders.")
     return parts
 
 
 class _BoundedReads(io.BufferedReader):
-    """A file that refuses large reads: an index or a header is read at once, whatever size it declares."""
+    """A file that refuses large reads: an index or a header is read at once, whatever size it
+    declares."""
 
     def __init__(self, raw: io.RawIOBase, limit: int, what: str) -> None:
         super().__init__(raw, CHUNK_BYTES)
@@ -250,17 +286,30 @@ class _BoundedReads(io.BufferedReader):
 
 
 def _decode_names(members: Sequence[zipfile.ZipInfo]) -> tuple[list[str], str]:
-    """Return the names of all members, and the encoding if it was guessed. Raises `MalformedFileError`."""
+    """Return the names of all members, and the encoding if it was guessed.
+
+    Raises `MalformedFileError`.
+    """
     names = [_unicode_name(info) for info in members]
-    raw = [info.orig_filename.encode("cp437") for info, name in zip(members, names, strict=True) if not name]
-    encoding = next((each for each in ("ascii", "utf-8", *ENCODINGS) if _is_plausible(each, raw)), None)
+    raw = [
+        info.orig_filename.encode("cp437")
+        for info, name in zip(members, names, strict=True)
+        if not name
+    ]
+    encoding = next(
+        (each for each in ("ascii", "utf-8", *ENCODINGS) if _is_plausible(each, raw)), None
+    )
     if encoding is None:
         raise MalformedFileError(
-            "its names are in an unknown encoding. Unpack it where it was made, or with `unzip -O ENCODING`,"
+            "its names are in an unknown encoding. Unpack it where it was made, or with `unzip -O"
+            " ENCODING`,"
             " and name the folder."
         )
     decoded = (name.decode(encoding) for name in raw)
-    return [name or next(decoded) for name in names], "" if encoding in ("ascii", "utf-8") else encoding
+    return [name or next(decoded) for name in names], "" if encoding in (
+        "ascii",
+        "utf-8",
+    ) else encoding
 
 
 def _unicode_name(info: zipfile.ZipInfo) -> str:
@@ -289,7 +338,9 @@ def _is_plausible(encoding: str, raw: Iterable[bytes]) -> bool:
         return False
     if encoding == "cp949":
         return len(letters) >= MIN_HANGUL
-    if encoding == "cp866":  # the same bytes are accented letters, which stand among others of their word
+    if (
+        encoding == "cp866"
+    ):  # the same bytes are accented letters, which stand among others of their word
         words = [word for word in re.findall(r"[^\W\d_]+", text) if not word.isascii()]
         is_mixed = any(any(map(str.isascii, word)) for word in words)
         return not is_mixed and any(len(word) >= MIN_CYRILLIC for word in words)

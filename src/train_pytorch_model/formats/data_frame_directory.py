@@ -10,8 +10,8 @@
     schema/_schema.json    the columns, and which of them are the label and the scores
     _samples.json          the first rows
 
-Columns of a scored dataset: those of the input rows, alphabetically; `Scored Probabilities_<category>` for
-each category in the order of class indices, float64; `Scored Labels`.
+Columns of a scored dataset: those of the input rows, alphabetically; `Scored
+Probabilities_<category>` for each category in the order of class indices, float64; `Scored Labels`.
 
     embeddings.parquet     the features of images before the last layer of a network
                            file_name    string, as in scores.csv
@@ -32,7 +32,11 @@ import pyarrow.parquet as pq
 from train_pytorch_model.formats import image_list
 from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.formats.writing import write_json, write_rows
-from train_pytorch_model.image_classifier.predictions import LABEL_COLUMN, PROBABILITY_PREFIX, UNKNOWN_LABEL
+from train_pytorch_model.image_classifier.predictions import (
+    LABEL_COLUMN,
+    PROBABILITY_PREFIX,
+    UNKNOWN_LABEL,
+)
 
 META_CONTENT: Mapping[str, Any] = {
     "type": "DataFrameDirectory",
@@ -101,10 +105,12 @@ def writing_scores(
     top_k: int | None = None,
     has_originals: bool = False,
 ) -> "Iterator[ScoreWriter]":
-    """Open the Parquet file and `scores.csv` for batches of scored rows; then write schema and samples.
+    """Open the Parquet file and `scores.csv` for batches of scored rows; then write schema and
+    samples.
 
-    With `top_k`, the CSV has only that many most probable categories per row, and if it `has_originals`, the
-    files' names before they were copied. Columns named like scores, of an earlier scoring, are left out.
+    With `top_k`, the CSV has only that many most probable categories per row, and if it
+    `has_originals`, the files' names before they were copied. Columns named like scores, of an
+    earlier scoring, are left out.
     """
     with (
         (root / CSV).open("w", newline="", encoding="utf-8", errors="surrogateescape") as csv_file,
@@ -142,7 +148,9 @@ class ScoreWriter:
     ) -> None:
         self.samples: list[dict[str, Any]] = []
         self.columns = sorted(
-            name for name in columns if name != LABEL_COLUMN and not name.startswith(PROBABILITY_PREFIX)
+            name
+            for name in columns
+            if name != LABEL_COLUMN and not name.startswith(PROBABILITY_PREFIX)
         )
         self._categories, self._top_k, self._has_originals = categories, top_k, has_originals
         self._csv_file, self._row_groups = csv_file, row_groups
@@ -150,7 +158,9 @@ class ScoreWriter:
         scores = self.probabilities = [PROBABILITY_PREFIX + name for name in categories]
         if top_k is not None:
             places = range(1, min(top_k, len(categories)) + 1)
-            scores = [name for place in places for name in (f"Top {place}", f"Top {place} Probability")]
+            scores = [
+                name for place in places for name in (f"Top {place}", f"Top {place} Probability")
+            ]
         names = [FILE_NAME, ORIGINAL] if has_originals else [FILE_NAME]
         write_rows(csv_file, [[*names, *self.columns, *scores, LABEL_COLUMN]])
 
@@ -162,10 +172,11 @@ class ScoreWriter:
         originals: Sequence[str] = (),
         is_unknown: np.ndarray | None = None,
     ) -> None:
-        """Write a batch of scored rows: their files, their other columns, (B, categories) probabilities.
+        """Write a batch of scored rows: their files, their other columns, (B, categories)
+        probabilities.
 
-        The label of rows that are unknown, (B,), bool, is `unknown`. Raises `MalformedFileError` if a column
-        starts with numbers or booleans and later has another type.
+        The label of rows that are unknown, (B,), bool, is `unknown`. Raises `MalformedFileError` if
+        a column starts with numbers or booleans and later has another type.
         """
         labels = [self._categories[index] for index in probabilities.argmax(axis=1)]
         for place in () if is_unknown is None else np.flatnonzero(is_unknown):
@@ -175,15 +186,21 @@ class ScoreWriter:
             kinds = [(name, _type_of(column)) for name, column in values.items()]
             kinds += [(name, pa.float64()) for name in self.probabilities]
             self.schema = pa.schema([*kinds, (LABEL_COLUMN, pa.string())])
-        columns = [_array(name, values[name], self.schema.field(name).type) for name in self.columns]
+        columns = [
+            _array(name, values[name], self.schema.field(name).type) for name in self.columns
+        ]
         scores = (pa.array(column) for column in probabilities.T)
         table = pa.table([*columns, *scores, pa.array(labels)], schema=self.schema)
         self._row_groups.write(table)
         self.samples += table.slice(0, image_list.NUM_SAMPLES - len(self.samples)).to_pylist()
-        others = zip(*(column.to_pylist() for column in columns), strict=True) if columns else repeat(())
+        others = (
+            zip(*(column.to_pylist() for column in columns), strict=True) if columns else repeat(())
+        )
         names = zip(file_names, originals, strict=True) if self._has_originals else zip(file_names)
         each = zip(names, others, self._csv_scores(probabilities), labels, strict=bool(columns))
-        write_rows(self._csv_file, ([*name, *other, *score, label] for name, other, score, label in each))
+        write_rows(
+            self._csv_file, ([*name, *other, *score, label] for name, other, score, label in each)
+        )
 
     def _csv_scores(self, probabilities: np.ndarray) -> list[list[str]]:
         """Return the cells of each row. Six digits are enough to read; the Parquet file has all."""
@@ -197,7 +214,9 @@ class ScoreWriter:
 
 
 def _type_of(values: Sequence[Any]) -> pa.DataType:
-    """Return the type of a column, from its first rows: a string unless all are numbers, or all booleans."""
+    """Return the type of a column, from its first rows: a string unless all are numbers, or all
+    booleans.
+    """
     kinds = {type(value) for value in values}
     if kinds == {bool}:
         return pa.bool_()
@@ -208,11 +227,16 @@ def _type_of(values: Sequence[Any]) -> pa.DataType:
 
 def _array(name: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if kind == pa.string():
-        texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
+        texts = [
+            value if value is None or isinstance(value, str) else json.dumps(value)
+            for value in values
+        ]
         return pa.array(texts, kind)
     # Arrow itself would truncate 2.5 to 2 if the first rows were integers.
     allowed = {pa.int64(): (int,), pa.float64(): (int, float), pa.bool_(): (bool,)}[kind]
-    stranger = next((value for value in values if value is not None and type(value) not in allowed), None)
+    stranger = next(
+        (value for value in values if value is not None and type(value) not in allowed), None
+    )
     try:
         if stranger is None:
             return pa.array(values, kind)
@@ -221,8 +245,12 @@ def _array(name: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     raise MalformedFileError(f"column {name!r} starts as {kind} but has {stranger!r} later.")
 
 
-def write_embeddings(groups: RowGroups, file_names: Sequence[str], features: np.ndarray, dtype: str) -> None:
-    """Write (B, F), float32, clipped to the range of the dtype; invalid UTF-8 in names becomes U+FFFD."""
+def write_embeddings(
+    groups: RowGroups, file_names: Sequence[str], features: np.ndarray, dtype: str
+) -> None:
+    """Write (B, F), float32, clipped to the range of the dtype; invalid UTF-8 in names becomes
+    U+FFFD.
+    """
     names = [name.encode(errors="surrogateescape").decode(errors="replace") for name in file_names]
     largest = np.finfo(dtype).max
     values = pa.array(features.clip(-largest, largest).astype(dtype).ravel())

@@ -1,4 +1,5 @@
-"""ImageDirectory: images with or without categories, of this package or the designer, or plain class folders.
+"""ImageDirectory: images with or without categories, of this package or the designer, or plain
+class folders.
 
     _meta.yaml      type: ImageDirectory
                     extension: {}
@@ -13,11 +14,11 @@
     _samples.json   the first rows, the image as base64 under "image"
     image/…         the files
 
-`category` is absent from the schema and the rows of an unlabelled directory. Class indices follow the order
-of the declared ids; gaps between the ids are closed.
+`category` is absent from the schema and the rows of an unlabelled directory. Class indices follow
+the order of the declared ids; gaps between the ids are closed.
 
-A directory without `_meta.yaml` is read as plain folders, `<category>/<file>`, categories in natural order;
-files at its root without any folders form an unlabelled directory.
+A directory without `_meta.yaml` is read as plain folders, `<category>/<file>`, categories in
+natural order; files at its root without any folders form an unlabelled directory.
 """
 
 import hashlib
@@ -44,15 +45,15 @@ IMAGE_LIST = "images.lst"
 IMAGE_FOLDER = "image"
 ORIGINAL = "original"
 MAX_ORIGINAL = 4096  # characters; Linux limits a path to as many bytes
-LABELS_HINT = (
-    "Training needs a category for every image: one folder per category, or a labelled ImageDirectory."
-)
+LABELS_HINT = "Training needs a category for every image: one folder per category, or a labelled ImageDirectory."
 HINT = (
-    "An image directory holds one folder per category with the images in it, or what Convert to Image"
+    "An image directory holds one folder per category with the images in it, or what Convert to"
+    " Image"
     " Directory writes."
 )
 FILE_HINT = (
-    f"{HINT} To make one from an archive or a list of images, run `python -m train_pytorch_model convert"
+    f"{HINT} To make one from an archive or a list of images, run `python -m train_pytorch_model"
+    " convert"
     " --input FILE --output DIRECTORY`."
 )
 
@@ -63,7 +64,9 @@ class ImageDirectory(Listing):
 
     root: Path  # the file names are relative to it
     port: str  # its name in messages, such as `Training dataset`
-    rows: np.ndarray  # (N,), int64: the item's place in `images.lst` or in the listing, counted from 0
+    rows: (
+        np.ndarray
+    )  # (N,), int64: the item's place in `images.lst` or in the listing, counted from 0
 
     @property
     def title(self) -> str:
@@ -107,20 +110,27 @@ class ImageDirectory(Listing):
         return np.searchsorted(whole.rows, self.rows[indices])
 
     def with_categories(self, categories: Sequence[str]) -> "ImageDirectory":
-        """Return the same images with class indices into `categories`: its own reordered, or a superset."""
+        """Return the same images with class indices into `categories`: its own reordered, or a
+        superset.
+        """
         place = {listing.comparable(name): index for index, name in enumerate(categories)}
-        table = np.asarray([place[listing.comparable(name)] for name in self.categories], dtype=np.int32)
+        table = np.asarray(
+            [place[listing.comparable(name)] for name in self.categories], dtype=np.int32
+        )
         return replace(self, categories=tuple(categories), class_indices=table[self.class_indices])
 
     def warnings(self) -> list[str]:
         """Return warnings about empty categories, repeated files and skipped entries."""
         warnings = []
         counts = self.class_counts() if self.categories else ()
-        if empty := [repr(name) for name, count in zip(self.categories, counts, strict=True) if count == 0]:
+        if empty := [
+            repr(name) for name, count in zip(self.categories, counts, strict=True) if count == 0
+        ]:
             warnings.append(f"{self.title} has no image of category{bulleted(empty)}")
         if self.repeated:
             warnings.append(
-                f"{self.title} lists images more than once: {self.repeated:,} rows repeat the file of an"
+                f"{self.title} lists images more than once: {self.repeated:,} rows repeat the file"
+                " of an"
                 " earlier row. Each row counts as an image."
             )
         if self.ignored:
@@ -137,7 +147,10 @@ class ImageDirectory(Listing):
             raise NotLabeledDatasetError(f"{self.port} {self.root}", hint)
 
     def read_rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield each file's name before it was copied, or "", and its row. Raises `InvalidDatasetError`."""
+        """Yield each file's name before it was copied, or "", and its row.
+
+        Raises `InvalidDatasetError`.
+        """
         reference = image_list.image_column(self.read_schema())[1] if self._is_copy else ""
         for name, row in zip(self.file_names, self.read_listed_rows(), strict=False):
             file = row.get(reference)
@@ -158,7 +171,10 @@ class ImageDirectory(Listing):
         return [names[index] for index in indices.tolist()]
 
     def read_listed_rows(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows of the list, or those that convert would write. Raises `InvalidDatasetError`."""
+        """Yield the rows of the list, or those that convert would write.
+
+        Raises `InvalidDatasetError`.
+        """
         if not self._is_copy:
             yield from map(self.converted_row, range(len(self)))
             return
@@ -167,7 +183,9 @@ class ImageDirectory(Listing):
         with (self.root / list_name).open("rb") as file:
             for row in self.rows.tolist():
                 for line in islice(file, row - following, row - following + 1):
-                    try:  # opening checks only image and category: other columns may hold oversized numbers
+                    # Opening checks only image and category: other columns may hold oversized
+                    # numbers.
+                    try:
                         listed: dict[str, Any] = json.loads(line)
                     except (ValueError, RecursionError) as error:
                         reason = str(error).partition(";")[0]  # the rest is advice for programmers
@@ -178,19 +196,31 @@ class ImageDirectory(Listing):
                 following = row + 1
 
     def converted_row(self, index: int) -> dict[str, Any]:
-        """Return the row that convert writes for an image of plain folders: short names in categories."""
-        row, class_index, name = int(self.rows[index]), int(self.class_indices[index]), self.file_names[index]
+        """Return the row that convert writes for an image of plain folders: short names in
+        categories.
+        """
+        row, class_index, name = (
+            int(self.rows[index]),
+            int(self.class_indices[index]),
+            self.file_names[index],
+        )
         is_labelled, suffix = class_index != UNLABELLED, PurePosixPath(name).suffix
         if not is_labelled and is_utf8(name):  # the list cannot hold undecodable bytes
             return image_row(f"{IMAGE_FOLDER}/{name}", row, None)
         converted = f"{IMAGE_FOLDER}/{class_index if is_labelled else 'unnamed'}_{row}{suffix}"
-        return image_row(converted, row, self.categories[class_index] if is_labelled else None, name)
+        return image_row(
+            converted, row, self.categories[class_index] if is_labelled else None, name
+        )
 
     def read_schema(self) -> dict[str, Any]:
-        """Return the content of `_schema.json`; for plain folders, the one that convert would write."""
+        """Return the content of `_schema.json`; for plain folders, the one that convert would
+        write.
+        """
         if not self._is_copy:
             return image_list.image_schema(self.categories)
-        return reading.read_json(self.root / reading.read_yaml(self.root / META)["schema"], dict[str, Any])
+        return reading.read_json(
+            self.root / reading.read_yaml(self.root / META)["schema"], dict[str, Any]
+        )
 
     def fingerprint(self) -> str:
         """Return the sha256 of the categories, the file names and the class indices."""
@@ -205,7 +235,9 @@ def open_image_directory(root: Path, port: str) -> ImageDirectory:
     """Open and check the input `port`. Raises `InvalidDatasetError`, `NotLabeledDatasetError`."""
     title = f'{port} "{root}"'
     if not os.path.exists(root):
-        kind = "file or directory" if root.suffix else "directory"  # an image or an archive may be meant
+        kind = (
+            "file or directory" if root.suffix else "directory"
+        )  # an image or an archive may be meant
         raise InvalidDatasetError(title, reading.explain_missing(root, kind), HINT)
     if not root.is_dir():
         is_image = listing.suffix_of(root.name) in SUFFIXES
@@ -221,21 +253,30 @@ def open_image_directory(root: Path, port: str) -> ImageDirectory:
         again = "Run the program that writes it again."
         raise InvalidDatasetError(title, f"it is incomplete: {META} is not written yet.", again)
     try:
-        found = image_list.read_image_list(root) if META in names else listing.read_plain_folders(root)
+        found = (
+            image_list.read_image_list(root) if META in names else listing.read_plain_folders(root)
+        )
     except listing.UnlabelledRowsError as error:
         raise NotLabeledDatasetError(f"{port} {root}", f"{error}\n{LABELS_HINT}") from error
     except listing.NestedDataSetError as error:
-        wanted = "val" if port.startswith("Validation") else "test" if port == "Dataset" else "train"
+        wanted = (
+            "val" if port.startswith("Validation") else "test" if port == "Dataset" else "train"
+        )
         parts = [error.name, *sorted(name for name in names if (root / name).is_dir())]
         inner = str(root / next((name for name in parts if name.startswith(wanted)), error.name))
-        raise InvalidDatasetError(title, str(error), f"Name one data set, such as {inner!r}.") from error
+        raise InvalidDatasetError(
+            title, str(error), f"Name one data set, such as {inner!r}."
+        ) from error
     except reading.MalformedFileError as error:
         raise InvalidDatasetError(title, str(error), HINT) from error
     return images_of(found, root, port)
 
 
 def images_of(found: Listing, root: Path, port: str) -> ImageDirectory:
-    """Return the image directory of a listing of `root`. Raises `InvalidDatasetError` if it has no image."""
+    """Return the image directory of a listing of `root`.
+
+    Raises `InvalidDatasetError` if it has no image.
+    """
     if len(found.file_names) == 0:
         reason = f"no image in it ({' '.join(sorted(SUFFIXES))})."
         others = bulleted([f"{what}: {count:,}" for what, count in found.ignored.items()])
@@ -249,7 +290,10 @@ def images_of(found: Listing, root: Path, port: str) -> ImageDirectory:
 def writing_image_directory(
     path: Path, schema_content: Mapping[str, Any], name: str
 ) -> "Iterator[ImageDirectoryWriter]":
-    """Open a new or empty directory to fill. Raises `OutputDirectoryError`, also for an `OSError` within."""
+    """Open a new or empty directory to fill.
+
+    Raises `OutputDirectoryError`, also for an `OSError` within.
+    """
     meta = {
         "type": image_list.TYPE,
         "extension": {},
@@ -292,7 +336,9 @@ class ImageDirectoryWriter:
             self.first_rows.append((self.place(row), shown))
 
 
-def image_row(file_name: str, item: int, category: str | None, original: str | None = None) -> dict[str, Any]:
+def image_row(
+    file_name: str, item: int, category: str | None, original: str | None = None
+) -> dict[str, Any]:
     """Return a row of `images.lst`; `original` is the file's previous name, if it was different."""
     reference = {"file_name": file_name}
     if original is not None:  # undecodable bytes are escaped, so that any reader accepts them

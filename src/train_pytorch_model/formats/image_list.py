@@ -1,4 +1,5 @@
-"""The designer's `images.lst`, millions of rows of untrusted input, with `_schema.json` and `_samples.json`.
+"""The designer's `images.lst`, millions of rows of untrusted input, with `_schema.json` and
+`_samples.json`.
 
 These describe columns, also of other tables, and show a few rows.
 """
@@ -65,11 +66,16 @@ class _ImageReference(msgspec.Struct):
 
 
 def read_image_list(root: Path) -> Listing:
-    """Read and check the rows of `images.lst`. Raises `MalformedFileError`, `UnlabelledRowsError`."""
+    """Read and check the rows of `images.lst`.
+
+    Raises `MalformedFileError`, `UnlabelledRowsError`.
+    """
     meta = reading.read_meta(root, TYPE)
     image_list = reading.named_file(root, meta, "image_list")
     columns = reading.read_json(reading.named_file(root, meta, "schema"), _Schema).columnAttributes
-    references = [c.properties.image_ref for c in columns if c.properties and c.properties.image_ref]
+    references = [
+        c.properties.image_ref for c in columns if c.properties and c.properties.image_ref
+    ]
     if len(references) != 1:
         text = f"{SCHEMA} should have one image column with an image_ref and has {len(references)}."
         raise MalformedFileError(text)
@@ -85,12 +91,15 @@ def read_image_list(root: Path) -> Listing:
             raise MalformedFileError(f"{SCHEMA} declares no categories for column {label.name!r}.")
         ids = [category.id for category in declared]
         if min(ids) < 0 or len(set(ids)) < len(ids):
-            raise MalformedFileError(f"{SCHEMA} declares category ids that are negative or not unique.")
+            raise MalformedFileError(
+                f"{SCHEMA} declares category ids that are negative or not unique."
+            )
         categories = tuple(each.name for each in sorted(declared, key=lambda category: category.id))
         listing.check_category_names(categories)
     if label and label.name == references[0]:
         raise MalformedFileError(
-            f"{SCHEMA} has {label.name!r} for the image_ref and for the column of the categories; each"
+            f"{SCHEMA} has {label.name!r} for the image_ref and for the column of the categories;"
+            " each"
             " needs a name of its own."
         )
     rows = _Rows(references[0], label.name if label else None, categories)
@@ -101,7 +110,8 @@ def read_image_list(root: Path) -> Listing:
 
 
 class _Rows:
-    """The rows of a list, added block by block: 60 bytes a row, where a Python list of names takes 300."""
+    """The rows of a list, added block by block: 60 bytes a row, where a Python list of names takes
+    300."""
 
     def __init__(self, reference: str, label: str | None, categories: Sequence[str]) -> None:
         self._reference, self._label, self._categories = reference, label, categories
@@ -114,7 +124,10 @@ class _Rows:
         self._folders: set[str] = set()
 
     def read(self, root: Path, path: Path) -> None:
-        """Read all rows. Raises `MalformedFileError`, `UnlabelledRowsError` for those that cannot be used."""
+        """Read all rows.
+
+        Raises `MalformedFileError`, `UnlabelledRowsError` for those that cannot be used.
+        """
         fields: list[tuple[str, Any, None]] = [("image", _ImageReference | None, None)]
         names = {"image": self._reference}
         if self._label is not None:
@@ -122,13 +135,19 @@ class _Rows:
             names["category"] = self._label
         try:
             decoder = msgspec.json.Decoder(msgspec.defstruct("Row", fields, rename=names))
-        except ValueError as error:  # for names with quotation marks, backslashes, or control characters
-            raise MalformedFileError(f"{SCHEMA} has a name that cannot be read: {error}.") from error
+        except (
+            ValueError
+        ) as error:  # for names with quotation marks, backslashes, or control characters
+            raise MalformedFileError(
+                f"{SCHEMA} has a name that cannot be read: {error}."
+            ) from error
         with path.open("rb") as file:
             for block in _blocks(file, path.name):
                 self._add(_decode(decoder, block, len(self._hashes), path.name))
         problems = sorted([*self._problems, *self._absent_files(root), *self._contradictions()])
-        texts = [f"{path.name}:{index + 1}: {text}" for index, _, text in problems or self._unlabelled]
+        texts = [
+            f"{path.name}:{index + 1}: {text}" for index, _, text in problems or self._unlabelled
+        ]
         if problems:
             rows_cannot = counted(len(problems), "row cannot", "rows cannot")
             raise MalformedFileError(f"{rows_cannot} be used:{bulleted(texts)}\n")
@@ -141,12 +160,15 @@ class _Rows:
         names = [name or "" for name in given]
         for place, name in enumerate(names):
             # Nearly all pass the first check, which takes a tenth of the time.
-            is_plain = name.isascii() and name[:1] not in "/." and "/." not in name and "\0" not in name
+            is_plain = (
+                name.isascii() and name[:1] not in "/." and "/." not in name and "\0" not in name
+            )
             if not is_plain and not reading.is_inner_path(name):
                 text = f"image {name!r} is outside the directory."
                 if given[place] is None:
                     text = (
-                        f"no file_name in {self._reference!r}. Images are not fetched from the network;"
+                        f"no file_name in {self._reference!r}. Images are not fetched from the"
+                        " network;"
                         " convert the data set first."
                     )
                 self._problems.append((first + place, 0, text))
@@ -175,7 +197,9 @@ class _Rows:
             before = f"{folder}/" if folder else ""
             if is_really_inside(root, root / folder):
                 with suppress(OSError), os.scandir(root / folder) as entries:
-                    files = (entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+                    files = (
+                        entry.name for entry in entries if entry.is_file(follow_symlinks=False)
+                    )
                     hashes.extend(hash(before + name) for name in files)
         there = np.frombuffer(hashes, dtype=np.int64)
         there.sort()
@@ -222,7 +246,9 @@ def _blocks(file: IO[bytes], name: str) -> Iterator[bytes]:
     yield rest
 
 
-def _decode(decoder: "msgspec.json.Decoder[Any]", block: bytes, lines_before: int, name: str) -> list[Any]:
+def _decode(
+    decoder: "msgspec.json.Decoder[Any]", block: bytes, lines_before: int, name: str
+) -> list[Any]:
     with suppress(*NOT_JSON):
         rows = decoder.decode_lines(block)
         block.decode()  # the decoder skips other columns without validating their UTF-8
@@ -234,12 +260,15 @@ def _decode(decoder: "msgspec.json.Decoder[Any]", block: bytes, lines_before: in
             decoder.decode(line)
             line.decode()
         except NOT_JSON as error:
-            raise MalformedFileError(f"{name}:{number}: not a row of an image list: {error}.") from error
+            raise MalformedFileError(
+                f"{name}:{number}: not a row of an image list: {error}."
+            ) from error
     raise AssertionError("a block of lines failed to decode, but none of its lines did")
 
 
 class PresentFiles:
-    """Which files exist: each folder is listed once, as a `stat` per file would take minutes on a mount."""
+    """Which files exist: each folder is listed once, as a `stat` per file would take minutes on a
+    mount."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -264,7 +293,9 @@ class PresentFiles:
         return ""
 
     def _list(self, path: Path) -> dict[str, bool] | str:
-        """Return whether each entry of a folder is a regular file, or what is wrong with the folder."""
+        """Return whether each entry of a folder is a regular file, or what is wrong with the
+        folder.
+        """
         if not is_really_inside(self.root, path):
             return "is in a folder that links outside the directory"
         try:
@@ -310,7 +341,11 @@ def image_samples(
     for path, row in rows:
         with suppress(OSError, UnreadableImageError):
             is_small = path.stat().st_size <= MAX_SAMPLE_BYTES
-            data = path.read_bytes() if is_small else small_jpeg(decode(path, SAMPLE_SIDE), SAMPLE_SIDE)
+            data = (
+                path.read_bytes()
+                if is_small
+                else small_jpeg(decode(path, SAMPLE_SIDE), SAMPLE_SIDE)
+            )
             samples.append({name: base64.b64encode(data).decode(), **row})
         if len(samples) == NUM_SAMPLES:
             break

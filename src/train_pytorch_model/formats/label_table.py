@@ -8,9 +8,9 @@
                                        "label": "milk", …}
                                       AutoML's training data for image classification
 
-A table names an image by its path, or by the end of it, with or without its suffix. An `image_url` is a path
-relative to the file, or a URL that ends in one: `azureml://` and `AmlDatastore://` URLs start some levels
-above the file's directory, depending on where that was uploaded.
+A table names an image by its path, or by the end of it, with or without its suffix. An `image_url`
+is a path relative to the file, or a URL that ends in one: `azureml://` and `AmlDatastore://` URLs
+start some levels above the file's directory, depending on where that was uploaded.
 """
 
 import csv
@@ -27,7 +27,11 @@ import msgspec
 import numpy as np
 
 from train_pytorch_model.formats import listing, reading
-from train_pytorch_model.formats.image_directory import ImageDirectory, images_of, open_image_directory
+from train_pytorch_model.formats.image_directory import (
+    ImageDirectory,
+    images_of,
+    open_image_directory,
+)
 from train_pytorch_model.formats.image_list import PresentFiles
 from train_pytorch_model.formats.listing import UNLABELLED, Listing
 from train_pytorch_model.formats.reading import META, NOT_JSON, MalformedFileError, read_lines
@@ -62,7 +66,9 @@ class _LabelledRows:
 
     def __init__(self, source: str) -> None:
         self.source = source
-        self.labels: dict[str, str | None] = {}  # by the file's name, relative to the images' folder
+        self.labels: dict[
+            str, str | None
+        ] = {}  # by the file's name, relative to the images' folder
         self.problems: list[str] = []
         self.ignored: Counter[str] = Counter()
 
@@ -70,7 +76,8 @@ class _LabelledRows:
         """Add an image. Raises `_RowError`, also if an earlier row gives it another category."""
         if isinstance(label, list):
             raise _RowError(
-                "its label is a list: multi-label data and boxes are not supported. One string is expected"
+                "its label is a list: multi-label data and boxes are not supported. One string is"
+                " expected"
             )
         if isinstance(label, int) and not isinstance(label, bool):
             label = str(label)
@@ -81,16 +88,23 @@ class _LabelledRows:
             raise _RowError(f"its label has {size} bytes; 1 to {MAX_LABEL_BYTES} are expected")
         if name in self.labels:
             if (other := self.labels[name]) != label:
-                raise _RowError(f"image {name!r} has label {other!r} in another row and {label!r} here")
+                raise _RowError(
+                    f"image {name!r} has label {other!r} in another row and {label!r} here"
+                )
             self.ignored["duplicate rows"] += 1
         self.labels[name] = label
 
     def listing(self) -> Listing:
-        """Return the images, by category and name. Raises `MalformedFileError` with all problems."""
+        """Return the images, by category and name.
+
+        Raises `MalformedFileError` with all problems.
+        """
         labels, problems = self.labels, self.problems
         unlabelled = [name for name, label in labels.items() if label is None]
         if 0 < len(unlabelled) < len(labels):
-            problems = problems + [f"image {name!r} has no label, but others do." for name in unlabelled]
+            problems = problems + [
+                f"image {name!r} has no label, but others do." for name in unlabelled
+            ]
         if problems:
             text = f"{len(problems)} rows of {self.source} cannot be used:{bulleted(problems)}\n"
             raise MalformedFileError(text)
@@ -112,7 +126,9 @@ def table_in(folder: Path) -> Path | None:
 
 
 def open_labelled(folder: Path, port: str, hint: str = "") -> ImageDirectory:
-    """Like `open_image_directory`, with the categories that a table in a plain folder gives its images."""
+    """Like `open_image_directory`, with the categories that a table in a plain folder gives its
+    images.
+    """
     if os.path.exists(folder / META) or not (table := table_in(folder)):
         return open_image_directory(folder, port)
     try:
@@ -122,9 +138,14 @@ def open_labelled(folder: Path, port: str, hint: str = "") -> ImageDirectory:
 
 
 def read_table(path: Path, images: Path, file_column: str = "", label_column: str = "") -> Listing:
-    """The images below `images` by a table; columns are found by name. Raises `MalformedFileError`."""
+    """The images below `images` by a table; columns are found by name.
+
+    Raises `MalformedFileError`.
+    """
     files = _ImageFiles(images)
-    numbered = _json_rows(path) if listing.suffix_of(path.name) == ".jsonl" else _csv_rows(path, files)
+    numbered = (
+        _json_rows(path) if listing.suffix_of(path.name) == ".jsonl" else _csv_rows(path, files)
+    )
     first = next(numbered, None)
     if first is None:
         raise MalformedFileError(f"{path.name} has no rows.")
@@ -145,7 +166,8 @@ def read_table(path: Path, images: Path, file_column: str = "", label_column: st
             rows.problems.append(f"{path.name}:{number}: {error}.")
     if missing and not rows.labels:
         raise MalformedFileError(
-            f"none of the images that {path.name} names is in {images}, such as {_some(missing)}. Its column"
+            f"none of the images that {path.name} names is in {images}, such as {_some(missing)}."
+            " Its column"
             f" {file_column!r} was taken for the names."
         )
     unnamed = [name for name in files.names if name not in rows.labels]
@@ -170,13 +192,17 @@ class _ImageFiles:
 
     def find(self, named: str) -> list[str]:
         """Return the names, relative to the folder, of the files that may be meant."""
-        parts = [part for part in named.strip().replace("\\", "/").split("/") if part not in ("", ".")]
+        parts = [
+            part for part in named.strip().replace("\\", "/").split("/") if part not in ("", ".")
+        ]
         ends = ("/".join(parts[first:]) for first in range(len(parts)))
         return next((self._by_end[end] for end in ends if end in self._by_end), [])
 
 
 def _csv_rows(path: Path, files: _ImageFiles) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield the rows by column; the columns of a table without a header are called `column 1` and so on."""
+    """Yield the rows by column; the columns of a table without a header are called `column 1` and
+    so on.
+    """
     lines = (_decode(path, number, line) for number, line in read_lines(path))
     first = next(lines, "")
     delimiter = max(DELIMITERS, key=first.count)
@@ -187,7 +213,10 @@ def _csv_rows(path: Path, files: _ImageFiles) -> Iterator[tuple[int, Mapping[str
             header, columns = columns, ["column 1", "column 2"]
             yield 1, dict(zip(columns, header, strict=True))
         for row in table:
-            yield table.line_num, dict(zip(columns, (cell.strip() or None for cell in row), strict=False))
+            yield (
+                table.line_num,
+                dict(zip(columns, (cell.strip() or None for cell in row), strict=False)),
+            )
     except csv.Error as error:
         raise MalformedFileError(f"{path.name}:{table.line_num}: {error}.") from error
 
@@ -197,7 +226,8 @@ def _decode(path: Path, number: int, line: bytes) -> str:
         return line.decode() + "\n"
     except UnicodeDecodeError as error:
         raise MalformedFileError(
-            f"{path.name}:{number} is not UTF-8. Save the table as CSV UTF-8, as spreadsheets call it."
+            f"{path.name}:{number} is not UTF-8. Save the table as CSV UTF-8, as spreadsheets call"
+            " it."
         ) from error
 
 
@@ -206,10 +236,14 @@ def _json_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         try:
             yield number, msgspec.json.decode(line, type=dict[str, Any])
         except NOT_JSON as error:
-            raise MalformedFileError(f"{path.name}:{number} is not a JSON object: {error}.") from error
+            raise MalformedFileError(
+                f"{path.name}:{number} is not a JSON object: {error}."
+            ) from error
 
 
-def _column(path: Path, row: Mapping[str, Any], given: str, usual: Sequence[str], name: str, nth: int) -> str:
+def _column(
+    path: Path, row: Mapping[str, Any], given: str, usual: Sequence[str], name: str, nth: int
+) -> str:
     """Return the column that is `given`, or has a `usual` name, or is at this `nth` of two."""
     by_name = {column.strip().lower().replace(" ", "_"): column for column in row}
     wanted = [given.strip().lower().replace(" ", "_")] if given else usual
@@ -232,18 +266,28 @@ def _some(names: Sequence[str]) -> str:
 
 
 def annotations_of(root: Path) -> Path:
-    """Return the JSONL file that the `MLTable` in a directory names. Raises `MalformedFileError`."""
+    """Return the JSONL file that the `MLTable` in a directory names.
+
+    Raises `MalformedFileError`.
+    """
     paths = reading.read_yaml(root / MLTABLE).get("paths")
     entries = paths if isinstance(paths, list) else []
     names = [entry.get("file") for entry in entries if isinstance(entry, dict)]
-    if len(names) != 1 or not isinstance(names[0], str) or not names[0].endswith(ANNOTATIONS_SUFFIX):
+    if (
+        len(names) != 1
+        or not isinstance(names[0], str)
+        or not names[0].endswith(ANNOTATIONS_SUFFIX)
+    ):
         text = f"{MLTABLE} should name one {ANNOTATIONS_SUFFIX} file under paths and names {names}."
         raise MalformedFileError(text)
     return reading.file_inside(root, names[0])
 
 
 def read_annotations(path: Path, images: Path | None = None) -> Listing:
-    """List the images of a JSONL file, relative to `images` or its folder. Raises `MalformedFileError`."""
+    """List the images of a JSONL file, relative to `images` or its folder.
+
+    Raises `MalformedFileError`.
+    """
     present = PresentFiles(path.parent if images is None else images)
     rows = _LabelledRows(path.name)
     for number, line in read_lines(path):
@@ -275,7 +319,8 @@ def _resolve(present: PresentFiles, url: str) -> str:
         return name
     if scheme not in ("azureml", "amldatastore"):
         raise _RowError(
-            f"image {url!r} is remote. Images are not fetched from the network: download them beside the file"
+            f"image {url!r} is remote. Images are not fetched from the network: download them"
+            " beside the file"
         )
     parts = url.partition("/paths/")[2].split("/") if "/paths/" in url else url.split("/")[3:]
     parts = [part for part in parts if part not in ("", ".")][-MAX_DEPTH:]

@@ -1,4 +1,5 @@
-"""The listing of an image directory, and of plain folders, `<category>/<file>`: the most common layout.
+"""The listing of an image directory, and of plain folders, `<category>/<file>`: the most common
+layout.
 
 Millions of file names are in one buffer: 34 MB where a list takes 228.
 """
@@ -52,10 +53,13 @@ class NestedDataSetError(MalformedFileError):
 
 
 class PackedNames(Sequence[str]):
-    """An immutable sequence of file names, stored as bytes in one blob; arbitrary bytes are preserved."""
+    """An immutable sequence of file names, stored as bytes in one blob; arbitrary bytes are
+    preserved."""
 
     def __init__(self, blob: bytes | bytearray | memoryview, offsets: np.ndarray) -> None:
-        self.blob = blob  # all names, concatenated; with the offsets, it identifies the list, for hashing
+        self.blob = (
+            blob  # all names, concatenated; with the offsets, it identifies the list, for hashing
+        )
         self.offsets = offsets  # (N + 1,), int64
 
     def select(self, indices: np.ndarray) -> "PackedNames":
@@ -136,7 +140,9 @@ def comparable(name: str) -> str:
 
 
 def repeats_in(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (R,) and (R,), int64: indices of int64 keys that occur before, and of the first of each."""
+    """Return (R,) and (R,), int64: indices of int64 keys that occur before, and of the first of
+    each.
+    """
     ordered = np.sort(keys)
     if not (ordered[1:] == ordered[:-1]).any():  # the usual case, in a third of the time and memory
         return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -151,7 +157,10 @@ def evenly_spaced(count: int, at_most: int) -> np.ndarray:
 
 
 def natural_order(name: str) -> str:
-    """Return a case-insensitive key: `class2` before `class10`. It ends in the name: no two are equal."""
+    """Return a case-insensitive key: `class2` before `class10`.
+
+    It ends in the name: no two are equal.
+    """
     return f"{_NUMBER.sub(_sortable, name.lower())}\0{name}"
 
 
@@ -171,7 +180,10 @@ def suffix_of(name: str) -> str:
 
 
 def read_plain_folders(root: Path) -> Listing:
-    """List `<category>/<file>`, or files at the root, in natural order. Raises `MalformedFileError`."""
+    """List `<category>/<file>`, or files at the root, in natural order.
+
+    Raises `MalformedFileError`.
+    """
     ignored: Counter[str] = Counter()
     folders, loose = _list_folder(root, root, ignored)
     categories = sorted(folders, key=natural_order)
@@ -187,17 +199,24 @@ def read_plain_folders(root: Path) -> Listing:
         has_class_folders = False
         if not names_in_it and ignored[NESTED] > nested:  # folders that are hidden do not count
             with suppress(OSError):
-                has_class_folders = any(suffix_of(path.name) in SUFFIXES for path in folder.glob("*/*"))
+                has_class_folders = any(
+                    suffix_of(path.name) in SUFFIXES for path in folder.glob("*/*")
+                )
         if has_class_folders or (folder / META).exists():
             raise NestedDataSetError(category)
         packer.extend(f"{category}/{name}" for name in names_in_it)
         counts.append(len(names_in_it))
     class_indices = np.repeat(np.arange(len(categories), dtype=np.int32), counts)
-    return Listing(packer.finish(), class_indices, tuple(categories), ("id", "category"), dict(ignored))
+    return Listing(
+        packer.finish(), class_indices, tuple(categories), ("id", "category"), dict(ignored)
+    )
 
 
 def read_images_at_any_depth(root: Path) -> Listing:
-    """List the images of a folder and of the folders in it, unlabelled. Raises `MalformedFileError`."""
+    """List the images of a folder and of the folders in it, unlabelled.
+
+    Raises `MalformedFileError`.
+    """
     ignored: Counter[str] = Counter()
     names: list[str] = []
     folders = [root]
@@ -219,7 +238,9 @@ def list_unlabelled(names: Iterable[str], ignored: Mapping[str, int]) -> Listing
 def _list_folder(
     root: Path, folder: Path, ignored: Counter[str], with_folders: bool = False
 ) -> tuple[list[str], list[str]]:
-    """Folders (of the root only, unless `with_folders`) and image files; everything else is counted."""
+    """Folders (of the root only, unless `with_folders`) and image files; everything else is
+    counted.
+    """
     folders, links, files, is_root = [], [], [], folder == root
     try:
         with os.scandir(folder) as entries:
@@ -236,7 +257,9 @@ def _list_folder(
                 elif is_root and entry.is_symlink() and Path(entry.path).is_dir():
                     links.append(repr(entry.name))
                 elif not (Path(entry.path) if entry.is_symlink() else entry).is_file():
-                    ignored["links to folders or to nothing" if entry.is_symlink() else "special files"] += 1
+                    ignored[
+                        "links to folders or to nothing" if entry.is_symlink() else "special files"
+                    ] += 1
                 elif entry.is_symlink() and not is_really_inside(root, Path(entry.path)):
                     ignored[LINKED] += 1
                 elif (suffix := suffix_of(entry.name)) in SUFFIXES:

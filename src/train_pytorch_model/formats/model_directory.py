@@ -1,4 +1,5 @@
-"""ModelDirectory: an architecture with weights, untrained or trained, of this package or the designer.
+"""ModelDirectory: an architecture with weights, untrained or trained, of this package or the
+designer.
 
     _meta.yaml          type: ModelDirectory
                         extension: {}
@@ -56,7 +57,9 @@ LABEL_MAP = "index_to_label.csv"
 MAX_LABEL_MAP_BYTES = 16 << 20
 NORMALIZER_MODULE = "azureml.designer.core.model.model_spec.builtin_model_meta.pre_processor"
 NORMALIZER_CLASS = "ImageNormalizer"
-HINT = "Connect a PyTorch model such as ResNet or DenseNet, as init-model or the designer writes it."
+HINT = (
+    "Connect a PyTorch model such as ResNet or DenseNet, as init-model or the designer writes it."
+)
 
 
 @dataclass(frozen=True)
@@ -80,16 +83,23 @@ class ModelDirectory:
 
     @functools.cached_property
     def sha256(self) -> str:
-        """Return the sha256 of the specification and the weights' sha256; computed once. Raises `OSError`."""
+        """Return the sha256 of the specification and the weights' sha256; computed once.
+
+        Raises `OSError`.
+        """
         spec = (self.root / SPEC).read_bytes()
-        return hashlib.sha256(spec + bytes.fromhex(reading.sha256_of(self.weights_path))).hexdigest()
+        return hashlib.sha256(
+            spec + bytes.fromhex(reading.sha256_of(self.weights_path))
+        ).hexdigest()
 
     @property
     def is_trained(self) -> bool:
         return bool(self.categories)
 
     def is_fine_tuned_for(self, categories: Sequence[str]) -> bool:
-        """Whether training for these categories is fine-tuning: the weights are trained, but for others."""
+        """Whether training for these categories is fine-tuning: the weights are trained, but for
+        others.
+        """
         if self.is_trained:  # the designer's may be pretrained as well
             return set(self.categories) != set(categories)
         return self.is_pretrained
@@ -99,11 +109,16 @@ class ModelDirectory:
 
 
 def open_model_directory(root: Path, port: str, hint: str = "") -> ModelDirectory:
-    """Open and check a directory, but for its weights. Raises `InvalidModelDirectoryError` with the hint."""
+    """Open and check a directory, but for its weights.
+
+    Raises `InvalidModelDirectoryError` with the hint.
+    """
     try:
         return _open(root, port)
     except MalformedFileError as error:
-        raise InvalidModelDirectoryError(f"{port} {root}", str(error), hint or _what_to_do(root)) from error
+        raise InvalidModelDirectoryError(
+            f"{port} {root}", str(error), hint or _what_to_do(root)
+        ) from error
 
 
 def _what_to_do(root: Path) -> str:
@@ -143,14 +158,22 @@ def _open(root: Path, port: str) -> ModelDirectory:
         )
     normalization = _read_normalization(spec)
     if spec.get("model_file") != MODEL:
-        raise MalformedFileError(f"{SPEC} says model_file {spec.get('model_file')!r}, expected {MODEL!r}.")
+        raise MalformedFileError(
+            f"{SPEC} says model_file {spec.get('model_file')!r}, expected {MODEL!r}."
+        )
     reading.file_inside(root, MODEL)
     try:
         recipe = Recipe.from_mapping(_mapping(spec, "recipe", {}))
     except ParameterError as error:
         raise MalformedFileError(f"{SPEC}: {error}") from error
-    mean, std, is_pretrained = normalization.mean, normalization.std, init_params.get("pretrained") is True
-    return ModelDirectory(root, port, architecture, option, is_pretrained, recipe, categories, mean, std)
+    mean, std, is_pretrained = (
+        normalization.mean,
+        normalization.std,
+        init_params.get("pretrained") is True,
+    )
+    return ModelDirectory(
+        root, port, architecture, option, is_pretrained, recipe, categories, mean, std
+    )
 
 
 def _architecture(extras: Mapping[str, Any], init_params: Mapping[str, Any]) -> tuple[str, bool]:
@@ -166,7 +189,8 @@ def _architecture(extras: Mapping[str, Any], init_params: Mapping[str, Any]) -> 
     if family is architectures.TIMM_FAMILY and architectures.is_of_timm(architecture):
         if importlib.util.find_spec("timm") is None:
             raise MalformedFileError(
-                f"{SPEC} names {architecture}, and timm is not installed: {architectures.INSTALL_TIMM}."
+                f"{SPEC} names {architecture}, and timm is not installed:"
+                f" {architectures.INSTALL_TIMM}."
             )
     elif architecture not in family.architectures:
         raise MalformedFileError(
@@ -179,7 +203,9 @@ def _architecture(extras: Mapping[str, Any], init_params: Mapping[str, Any]) -> 
         raise MalformedFileError(f"{SPEC} has unknown init_params: {', '.join(unknown)}.")
     for name in ("pretrained", *options):
         if not isinstance(init_params.get(name, False), bool):
-            raise MalformedFileError(f"{SPEC} says {name} {init_params[name]!r}, expected true or false.")
+            raise MalformedFileError(
+                f"{SPEC} says {name} {init_params[name]!r}, expected true or false."
+            )
     return architecture, any(init_params.get(name, False) for name in options)
 
 
@@ -216,15 +242,20 @@ def _read_normalization(spec: Mapping[str, Any]) -> Recipe:
         pre_processor = inputs[0]["pre_processor"]
         if pre_processor["class"] != NORMALIZER_CLASS:
             raise MalformedFileError(
-                f"{SPEC} names pre_processor {pre_processor['class']!r}, expected {NORMALIZER_CLASS!r}."
+                f"{SPEC} names pre_processor {pre_processor['class']!r}, expected"
+                f" {NORMALIZER_CLASS!r}."
             )
         params = pre_processor["init_params"]
         return Recipe.from_mapping({"mean": params["mean"], "std": params["std"]})
     except (KeyError, IndexError, TypeError, ParameterError) as error:
-        raise MalformedFileError(f"{SPEC} has no usable pre_processor in inputs: {error}.") from error
+        raise MalformedFileError(
+            f"{SPEC} has no usable pre_processor in inputs: {error}."
+        ) from error
 
 
-def _mapping(parent: Mapping[str, Any], key: str, default: dict[str, Any] | None = None) -> dict[str, Any]:
+def _mapping(
+    parent: Mapping[str, Any], key: str, default: dict[str, Any] | None = None
+) -> dict[str, Any]:
     value = parent.get(key, default)
     if not isinstance(value, dict):
         raise MalformedFileError(f"{SPEC} should have a mapping {key!r} and has {value!r}.")
@@ -246,7 +277,12 @@ def write_spec(
     params: dict[str, Any] = {"model_name": architecture, "pretrained": is_pretrained}
     if family.option:
         params[family.option] = option
-    extras = {"module": family.module, "class": family.class_name, "is_cuda": False, "init_params": params}
+    extras = {
+        "module": family.module,
+        "class": family.class_name,
+        "is_cuda": False,
+        "init_params": params,
+    }
     spec: dict[str, Any] = {
         "flavor": {"name": "pytorch", "serialization_method": "state_dict"},
         "model_file": MODEL,
@@ -257,8 +293,14 @@ def write_spec(
     meta: dict[str, Any] = {"type": TYPE, "extension": {}, "model": SPEC}
     if categories:
         params["num_classes"] = len(categories)
-        normalization = {name: list(entries[name]) for name in ("mean", "std")}  # which it must have now
-        normalizer = {"module": NORMALIZER_MODULE, "class": NORMALIZER_CLASS, "init_params": normalization}
+        normalization = {
+            name: list(entries[name]) for name in ("mean", "std")
+        }  # which it must have now
+        normalizer = {
+            "module": NORMALIZER_MODULE,
+            "class": NORMALIZER_CLASS,
+            "init_params": normalization,
+        }
         spec["label_map_file"] = LABEL_MAP
         spec["inputs"] = [{"name": "image", "pre_processor": normalizer}]
         meta |= {"registerModel": True, "modelOutputPath": "trained_model_outputs"}

@@ -1,4 +1,6 @@
-"""Output directories: checked before the work, marked while they are filled, complete or gone at the end."""
+"""Output directories: checked before the work, marked while they are filled, complete or gone at
+the end.
+"""
 
 import hashlib
 import os
@@ -25,16 +27,21 @@ MAX_WRITER = 200  # characters of a process and its host
 
 
 def check_output(path: Path, name: str, by_writing: bool = True, token: str = "") -> None:
-    """Raise `OutputDirectoryError` unless `path` can become an output directory; leaves nothing behind.
+    """Raise `OutputDirectoryError` unless `path` can become an output directory; leaves nothing
+    behind.
 
-    `name` is the parameter that names it. Of several processes, one tests it `by_writing` and the others only
-    inspect it. An unfinished output of a writer with the same `token` is accepted.
+    `name` is the parameter that names it. Of several processes, one tests it `by_writing` and the
+    others only inspect it. An unfinished output of a writer with the same `token` is accepted.
     """
     it = f"{parameter(name)} {path}"
     try:
-        with suppress(FileNotFoundError):  # asked once: another writer may remove the directory in between
+        with suppress(
+            FileNotFoundError
+        ):  # asked once: another writer may remove the directory in between
             if not S_ISDIR(path.stat().st_mode):
-                raise OutputDirectoryError(f"{it} is a file. Name a directory that is new or empty.")
+                raise OutputDirectoryError(
+                    f"{it} is a file. Name a directory that is new or empty."
+                )
         if is_unfinished(path, token):
             return
         entries = _entries(path)
@@ -47,7 +54,8 @@ def check_output(path: Path, name: str, by_writing: bool = True, token: str = ""
                 writer = file.read(MAX_WRITER)
             by = f", by {writer}" if writer.startswith("process ") else ""
             raise OutputDirectoryError(
-                f"{it} holds an unfinished result ({INCOMPLETE} is present{by}) of a program that is running,"
+                f"{it} holds an unfinished result ({INCOMPLETE} is present{by}) of a program that"
+                " is running,"
                 " or was stopped. Wait for it, delete the directory, or name another."
             )
         if entries:
@@ -63,7 +71,8 @@ def check_output(path: Path, name: str, by_writing: bool = True, token: str = ""
                 pass
     except OSError as error:
         raise OutputDirectoryError(
-            f"{it} cannot be written: {error.strerror or error}. Name a directory that is new or empty."
+            f"{it} cannot be written: {error.strerror or error}. Name a directory that is new or"
+            " empty."
         ) from error
 
 
@@ -71,7 +80,9 @@ def check_new(path: Path) -> None:
     """Raise `OutputDirectoryError` if the output, a file, exists."""
     _check_no_training(path, "output")
     if os.path.lexists(path):
-        raise OutputDirectoryError(f"{parameter('output')} {path} exists. Nothing is ever overwritten.")
+        raise OutputDirectoryError(
+            f"{parameter('output')} {path} exists. Nothing is ever overwritten."
+        )
 
 
 def check_apart(path: Path, name: str, other: Path, other_name: str) -> None:
@@ -94,8 +105,12 @@ def is_unfinished(path: Path, token: str) -> bool:
 
 
 @contextmanager
-def writing_directory(path: Path, meta: Mapping[str, Any], name: str, token: str = "") -> Iterator[Path]:
-    """Own the directory `path` to fill it, like `owning_directory`; writing `_meta.yaml` completes it."""
+def writing_directory(
+    path: Path, meta: Mapping[str, Any], name: str, token: str = ""
+) -> Iterator[Path]:
+    """Own the directory `path` to fill it, like `owning_directory`; writing `_meta.yaml` completes
+    it.
+    """
     with owning_directory(path, name, token):
         yield path
         text = write_yaml(path / META, meta)
@@ -104,11 +119,13 @@ def writing_directory(path: Path, meta: Mapping[str, Any], name: str, token: str
 
 @contextmanager
 def owning_directory(path: Path, name: str, token: str = "") -> Iterator[None]:
-    """Own the new or empty directory `path` for a `with`: no other command writes or removes anything there.
+    """Own the new or empty directory `path` for a `with`: no other command writes or removes
+    anything there.
 
-    The file `_incomplete` marks it until then, with the `token` of a writer that may resume. On an error,
-    everything written and the directories created for it are removed. Raises `OutputDirectoryError` if it is
-    not empty or has an owner, and its subclass `UnfinishedOutputError` if it cannot be created or filled.
+    The file `_incomplete` marks it until then, with the `token` of a writer that may resume. On an
+    error, everything written and the directories created for it are removed. Raises
+    `OutputDirectoryError` if it is not empty or has an owner, and its subclass
+    `UnfinishedOutputError` if it cannot be created or filled.
     """
     made = missing_directories(path)
     is_ours = False
@@ -144,7 +161,10 @@ def _mark(path: Path, name: str, token: str) -> None:
             with mark.open("x") as file:
                 file.write(token or f"process {os.getpid()} on {gethostname()}")
             break
-        except (FileExistsError, FileNotFoundError):  # an owner has come, or has left and removed its folder
+        except (
+            FileExistsError,
+            FileNotFoundError,
+        ):  # an owner has come, or has left and removed its folder
             if not attempts_left:
                 raise
     is_ours = False
@@ -159,7 +179,9 @@ def _mark(path: Path, name: str, token: str) -> None:
 
 
 def _entries(path: Path) -> list[str]:
-    """The names in a directory, sorted, without other commands' write tests; none if it does not exist."""
+    """The names in a directory, sorted, without other commands' write tests; none if it does not
+    exist.
+    """
     with suppress(FileNotFoundError):
         return sorted(entry.name for entry in path.iterdir() if not entry.name.startswith(PROBE))
     return []
@@ -169,7 +191,8 @@ def _check_no_training(path: Path, name: str) -> None:
     """Raise `OutputDirectoryError` if a training will write its model to this output."""
     if name != TRAINED_MODEL and (lock := RunFolder.beside(path).root / LOCK).exists():
         raise OutputDirectoryError(
-            f"{parameter(name)} {path} is the output of a training that is running, or was killed: {lock}"
+            f"{parameter(name)} {path} is the output of a training that is running, or was killed:"
+            f" {lock}"
             " exists. Name another directory."
         )
 
@@ -186,7 +209,9 @@ def remove_empty(directories: Sequence[Path]) -> None:
 
 
 def empty_directory(path: Path) -> None:
-    """Empty an output that cannot be finished; if this is stopped, what is left never looks complete."""
+    """Empty an output that cannot be finished; if this is stopped, what is left never looks
+    complete.
+    """
     mark = path / INCOMPLETE
     with suppress(OSError):
         mark.touch()

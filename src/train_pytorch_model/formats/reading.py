@@ -1,4 +1,6 @@
-"""Bounded reading of untrusted files, inside their directory; what was meant by a path that is not there."""
+"""Bounded reading of untrusted files, inside their directory; what was meant by a path that is not
+there.
+"""
 
 import difflib
 import hashlib
@@ -37,7 +39,9 @@ class _PlainLoader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.events.AliasEvent):
             event = self.peek_event()  # type: ignore[no-untyped-call]
-            raise yaml.composer.ComposerError(None, None, "aliases are not supported", event.start_mark)
+            raise yaml.composer.ComposerError(
+                None, None, "aliases are not supported", event.start_mark
+            )
         return super().compose_node(parent, index)
 
     def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
@@ -52,16 +56,25 @@ def read_yaml(path: Path) -> dict[str, Any]:
     data = read_bounded(path, MAX_YAML_BYTES)
     try:
         document = yaml.load(data, _PlainLoader)
-    except Exception as error:  # a tag on an unsuitable value raises whatever its constructor raises
+    except (
+        Exception
+    ) as error:  # a tag on an unsuitable value raises whatever its constructor raises
         raise MalformedFileError(f"{path.name} is not valid YAML: {one_line(error)}.") from error
     if isinstance(document, dict):
         return document
-    kind = {type(None): "nothing", list: "a list", str: "a string"}.get(type(document), "a single value")
-    raise MalformedFileError(f"{path.name} should hold a mapping of keys to values but holds {kind}.")
+    kind = {type(None): "nothing", list: "a list", str: "a string"}.get(
+        type(document), "a single value"
+    )
+    raise MalformedFileError(
+        f"{path.name} should hold a mapping of keys to values but holds {kind}."
+    )
 
 
 def read_meta(root: Path, type_name: str) -> dict[str, Any]:
-    """Read `_meta.yaml` of a complete directory of type `type_name`. Raises `MalformedFileError`."""
+    """Read `_meta.yaml` of a complete directory of type `type_name`.
+
+    Raises `MalformedFileError`.
+    """
     if os.path.exists(root / INCOMPLETE):
         raise MalformedFileError(f"it is incomplete: {INCOMPLETE} is present.")
     meta = read_yaml(root / META)
@@ -94,7 +107,10 @@ def read_bounded(path: Path, limit: int) -> bytes:
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield stripped lines that are not blank, and their numbers from 1. Raises `MalformedFileError`."""
+    """Yield stripped lines that are not blank, and their numbers from 1.
+
+    Raises `MalformedFileError`.
+    """
     try:
         with path.open("rb") as file:
             for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES + 1), b""), 1):
@@ -114,7 +130,10 @@ def sha256_of(path: Path) -> str:
 
 
 def file_inside(root: Path, name: str) -> Path:
-    """Return `root / name` for a regular file inside `root`, links resolved. Raises `MalformedFileError`."""
+    """Return `root / name` for a regular file inside `root`, links resolved.
+
+    Raises `MalformedFileError`.
+    """
     path = root / name
     if not is_inner_path(name):
         raise MalformedFileError(f"{name!r} is not a path inside the directory.")
@@ -141,11 +160,15 @@ def is_inner_path(name: str) -> bool:
     except UnicodeEncodeError:  # an unpaired surrogate cannot be encoded as a file name
         return False
     path = PurePosixPath(name)
-    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and "\0" not in name
+    return (
+        bool(path.parts) and not path.is_absolute() and ".." not in path.parts and "\0" not in name
+    )
 
 
 def is_really_inside(root: Path, path: Path) -> bool:
-    """Whether `path` is below `root` after resolving links; `Path.resolve` would raise for link cycles."""
+    """Whether `path` is below `root` after resolving links; `Path.resolve` would raise for link
+    cycles.
+    """
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
 
 
@@ -155,12 +178,15 @@ def one_line(error: Exception) -> str:
 
 
 def explain_missing(path: Path, kind: str = "directory") -> str:
-    """Return the problem with a path that does not exist, and what was probably meant; `kind` is expected."""
+    """Return the problem with a path that does not exist, and what was probably meant; `kind` is
+    expected.
+    """
     address = ADDRESS.match(str(path))
     scheme = address[1].lower() if address else ""
     if scheme in ("azureml", "amldatastore"):
         return (
-            "data of Azure ML exists in its jobs only: `submit` takes such a name. Here, download the data"
+            "data of Azure ML exists in its jobs only: `submit` takes such a name. Here, download"
+            " the data"
             f" and name the {kind}."
         )
     if scheme == "file":
@@ -193,7 +219,9 @@ def _guesses(path: Path) -> Iterator[str]:
             continue
         siblings: dict[str, str] = {}
         with suppress(OSError), os.scandir(parent) as entries:
-            siblings = {entry.name.casefold(): entry.name for entry in islice(entries, MAX_SIBLINGS)}
+            siblings = {
+                entry.name.casefold(): entry.name for entry in islice(entries, MAX_SIBLINGS)
+            }
         for close in difflib.get_close_matches(name.casefold(), siblings, n=1):
             found = Path(*parts[:depth], siblings[close], *parts[depth + 1 :])
             yield f"Did you mean {(str(found) if path.is_absolute() else os.path.relpath(found))!r}?"

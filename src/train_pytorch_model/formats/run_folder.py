@@ -9,11 +9,13 @@
                             status.json     how a failed run ended
                             untrained-…/    the untrained model that `fit` has made
 
-In an Azure ML job, the folder is outputs/train_pytorch_model/ instead: Azure uploads it, and may restore it
-on another node. In case it does not, `_run` in the output, a mounted storage, holds a copy of config and
-checkpoints. Beside the folder, error_info.json says what went wrong, in the designer's terms.
+In an Azure ML job, the folder is outputs/train_pytorch_model/ instead: Azure uploads it, and may
+restore it on another node. In case it does not, `_run` in the output, a mounted storage, holds a
+copy of config and checkpoints. Beside the folder, error_info.json says what went wrong, in the
+designer's terms.
 
-A trained directory's manifest.json holds the sizes and sha256 of its files, and the fingerprint of its run.
+A trained directory's manifest.json holds the sizes and sha256 of its files, and the fingerprint of
+its run.
 """
 
 import json
@@ -67,7 +69,8 @@ class _Manifest(msgspec.Struct):
 
 
 class RunFolder:
-    """The folder of one run; it exists within `run_lock`. In an Azure ML job, `output` keeps a copy."""
+    """The folder of one run; it exists within `run_lock`. In an Azure ML job, `output` keeps a
+    copy."""
 
     def __init__(self, root: Path, output: Path | None = None) -> None:
         self.root, self.output = root, output
@@ -108,7 +111,9 @@ class RunFolder:
         except FileNotFoundError:
             return False
         except OSError as error:
-            problem = f"the checkpoints of the run, {self.checkpoints}, cannot be read: {error.strerror}."
+            problem = (
+                f"the checkpoints of the run, {self.checkpoints}, cannot be read: {error.strerror}."
+            )
             raise OutputDirectoryError(f"{parameter(TRAINED_MODEL)}: {problem}") from error
 
     def check_resumable(self, fingerprint: Mapping[str, str]) -> None:
@@ -122,14 +127,19 @@ class RunFolder:
         ] or ["it was started by another version of this program"]
         lines = "".join(f"\n  {line}" for line in differences)
         raise OutputDirectoryError(
-            f"{parameter(TRAINED_MODEL)}: an unfinished run for this output ({self.root}) differs from this"
+            f"{parameter(TRAINED_MODEL)}: an unfinished run for this output ({self.root}) differs"
+            " from this"
             f" one:{lines}\nRepeat its command on the same inputs to resume it, start over with"
             f" {parameter('fresh')}, or name another output."
         )
 
     def begin(self, fingerprint: Mapping[str, str], fresh: bool) -> str:
-        """Clear a run without checkpoints, or any if `fresh`; its token. Raises `OutputDirectoryError`."""
-        # It stays the same, because it identifies what an earlier start has left unfinished in the output.
+        """Clear a run without checkpoints, or any if `fresh`; its token.
+
+        Raises `OutputDirectoryError`.
+        """
+        # It stays the same, because it identifies what an earlier start has left unfinished in the
+        # output.
         token = self.token or secrets.token_hex(16)
         if not fresh:
             self.check_resumable(fingerprint)
@@ -155,7 +165,10 @@ class RunFolder:
             copy_run(self.root, self.output / COPY)
 
     def restore_from_output(self) -> bool:
-        """Fetch the copy in the output if it has a newer checkpoint. Raises `OutputDirectoryError`."""
+        """Fetch the copy in the output if it has a newer checkpoint.
+
+        Raises `OutputDirectoryError`.
+        """
         if not self.output or _newest(self.output / COPY) <= _newest(self.root):
             return False
         try:
@@ -192,7 +205,14 @@ class RunFolder:
     def fail(self, error: UserError, rank: int) -> None:
         """Record how the run failed, for anyone who cannot see its exit status."""
         last = max(map(str, self.checkpoints.glob("*.json")), default=None)
-        _tell(self.root / STATUS, error, rank, rank=rank, host=socket.gethostname(), last_checkpoint=last)
+        _tell(
+            self.root / STATUS,
+            error,
+            rank,
+            rank=rank,
+            host=socket.gethostname(),
+            last_checkpoint=last,
+        )
 
     def remove(self) -> None:
         """Remove the folder, once the output is complete. Files that are not ours stay."""
@@ -207,13 +227,18 @@ class RunFolder:
 
 def unwritable(folder: Path, error: OSError) -> OutputDirectoryError:
     return OutputDirectoryError(
-        f"{parameter(TRAINED_MODEL)}: the folder of the run, {folder}, cannot be written: {error.strerror}."
+        f"{parameter(TRAINED_MODEL)}: the folder of the run, {folder}, cannot be written:"
+        f" {error.strerror}."
     )
 
 
 def copy_run(source: Path, target: Path) -> None:
-    """Make `target` hold the config and the checkpoints of the folder `source`. Raises `OSError`."""
-    # Manifests come last, so that a copy that was interrupted has no checkpoint whose tensors are missing.
+    """Make `target` hold the config and the checkpoints of the folder `source`.
+
+    Raises `OSError`.
+    """
+    # Manifests come last, so that a copy that was interrupted has no checkpoint whose tensors are
+    # missing.
     files = sorted((source / CHECKPOINTS).iterdir(), key=lambda path: path.suffix == ".json")
     (target / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
     for path in (source / CONFIG, *files):
@@ -241,13 +266,18 @@ def leave_error_info(error: UserError, rank: int) -> None:
 
 
 def remove_error_info() -> None:
-    """Remove what an earlier start of this job, or a verb before this one, has left on this machine."""
+    """Remove what an earlier start of this job, or a verb before this one, has left on this
+    machine.
+    """
     with suppress(OSError):
         (OUTPUTS / ERROR_INFO).unlink(missing_ok=True)
 
 
 def _tell(path: Path, error: UserError, by_rank: int, **more: object) -> None:
-    """Write a record if possible. All ranks report the same error; rank 0's record takes precedence."""
+    """Write a record if possible.
+
+    All ranks report the same error; rank 0's record takes precedence.
+    """
     cause = {"class": type(error).__name__, "code": error.code, "message": str(error)}
     with suppress(OSError):
         if by_rank == 0 or not path.exists():
@@ -260,14 +290,20 @@ def is_azure_job() -> bool:
     return "AZUREML_RUN_ID" in os.environ
 
 
-def differing_options(one: Mapping[str, str], other: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Yield the options that differ, with both values: empty for a directory, whose content differs."""
+def differing_options(
+    one: Mapping[str, str], other: Mapping[str, str]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield the options that differ, with both values: empty for a directory, whose content
+    differs.
+    """
     for name in other:
         before, after = one.get(name, ""), other[name]
         if name in ("parameters", "recipe"):
             words = before.split(), after.split()
             was, now = (dict(zip(each[::2], each[1::2], strict=False)) for each in words)
-            yield from ((key, was.get(key, "not set"), now[key]) for key in now if was.get(key) != now[key])
+            yield from (
+                (key, was.get(key, "not set"), now[key]) for key in now if was.get(key) != now[key]
+            )
         elif before != after:
             yield f"--{name.replace('_', '-')}", "", ""
 
@@ -275,7 +311,10 @@ def differing_options(one: Mapping[str, str], other: Mapping[str, str]) -> Itera
 def write_manifest(root: Path, fingerprint: Mapping[str, str]) -> None:
     """Describe all files of a trained directory, just before `_meta.yaml` completes it."""
     files = {
-        path.relative_to(root).as_posix(): {"size": path.stat().st_size, "sha256": reading.sha256_of(path)}
+        path.relative_to(root).as_posix(): {
+            "size": path.stat().st_size,
+            "sha256": reading.sha256_of(path),
+        }
         for path in sorted(root.rglob("*"))
         if path.is_file() and path.name != INCOMPLETE
     }
@@ -283,7 +322,9 @@ def write_manifest(root: Path, fingerprint: Mapping[str, str]) -> None:
 
 
 def differences(root: Path) -> list[str]:
-    """Return the differences of a trained directory from its manifest; empty if every file is unchanged."""
+    """Return the differences of a trained directory from its manifest; empty if every file is
+    unchanged.
+    """
     try:
         manifest = read_json(root / MANIFEST, _Manifest)
     except MalformedFileError as error:
@@ -299,7 +340,9 @@ def differences(root: Path) -> list[str]:
 
 
 def published_fingerprint(root: Path) -> dict[str, str] | None:
-    """Return the fingerprint of the run that wrote a complete trained directory; None if it has none."""
+    """Return the fingerprint of the run that wrote a complete trained directory; None if it has
+    none.
+    """
     if (root / META).exists() and not (root / INCOMPLETE).exists():
         with suppress(MalformedFileError):
             return read_json(root / MANIFEST, _Manifest).fingerprint

@@ -1,10 +1,11 @@
-"""One run at a time in a run folder: a lease that names its holder, who renews it for as long as it lives.
+"""One run at a time in a run folder: a lease that names its holder, who renews it for as long as it
+lives.
 
     lock     filelock's marker: process, host and start time of the holder, and a token
 
-A holder on this host is gone as soon as its process is; one on another host, when it has not renewed the
-lease for `SILENCE_S`. No clocks are compared, nor are file locks relied on: mounts of storage accounts do not
-implement them faithfully.
+A holder on this host is gone as soon as its process is; one on another host, when it has not
+renewed the lease for `SILENCE_S`. No clocks are compared, nor are file locks relied on: mounts of
+storage accounts do not implement them faithfully.
 """
 
 import socket
@@ -42,7 +43,8 @@ def run_lock(folder: Path, say: Callable[[str], None] = lambda _: None) -> Itera
     except (Timeout, LeaseSettingsMismatch) as error:
         process, host = _holder(lease)
         raise OutputDirectoryError(
-            f"{parameter(TRAINED_MODEL)}: another run is writing here: process {process} on {host!r}"
+            f"{parameter(TRAINED_MODEL)}: another run is writing here: process {process} on"
+            f" {host!r}"
             f" ({path}). Wait for it, end it, or name another output."
         ) from error
     except OSError as error:
@@ -82,14 +84,16 @@ def _acquire(lease: SoftFileLease, say: Callable[[str], None]) -> None:
             return
         if _renewed_at(lease) not in (renewed_at, None):
             raise Timeout(lease.lock_file)
-    # filelock does not take over a lease on file systems that cannot exchange two names, such as NFS, nor an
-    # empty marker, as a host that crashed may leave.
+    # filelock does not take over a lease on file systems that cannot exchange two names, such as
+    # NFS, nor an empty marker, as a host that crashed may leave.
     lease.force_break()
     lease.acquire(timeout=TRY_S)
 
 
 def _is_of_living_process(lease: SoftFileLease) -> bool:
-    """Whether a process of this host, which is not a zombie, holds the lease; False if it cannot be told."""
+    """Whether a process of this host, which is not a zombie, holds the lease; False if it cannot be
+    told.
+    """
     owner = lease.owner
     if owner is None or owner.start is None or _holder(lease)[1] != socket.gethostname():
         return False
@@ -101,11 +105,15 @@ def _holder(lease: SoftFileLease) -> tuple[int | str, str]:
     owner = lease.owner
     if owner is None:
         return "unknown", "unknown"
-    return owner.pid, owner.hostname.partition("?pidns-")[0]  # filelock adds a container's process namespace
+    return owner.pid, owner.hostname.partition("?pidns-")[
+        0
+    ]  # filelock adds a container's process namespace
 
 
 def _renewed_at(lease: SoftFileLease) -> int | None:
-    """When the lease was last renewed, by the clock of its storage, in nanoseconds; None if it is free."""
+    """When the lease was last renewed, by the clock of its storage, in nanoseconds; None if it is
+    free.
+    """
     with suppress(FileNotFoundError):
         return Path(lease.lock_file).lstat().st_mtime_ns
     return None

@@ -6,12 +6,13 @@
     _transforms.json    a list of [operation, arguments], in the order in which they are applied:
                         [["Resize", 256], ["CenterCrop", 224], ["RandomHorizontalFlip", {}]]
 
-The operations are torchvision's, and so are the names, order and defaults of their arguments. Arguments are
-a mapping, a list in order, or a number for the first alone; a two-sided size is therefore a nested list,
-["CenterCrop", [[224, 192]]]. A bare JSON file of the same list is read too.
+The operations are torchvision's, and so are the names, order and defaults of their arguments.
+Arguments are a mapping, a list in order, or a number for the first alone; a two-sided size is
+therefore a nested list, ["CenterCrop", [[224, 192]]]. A bare JSON file of the same list is read
+too.
 
-The file is untrusted: a name in it is looked up only in `OPERATIONS`, nothing outside that table can run, and
-every argument has a type and a range, which `msgspec.convert` checks.
+The file is untrusted: a name in it is looked up only in `OPERATIONS`, nothing outside that table
+can run, and every argument has a type and a range, which `msgspec.convert` checks.
 """
 
 import math
@@ -41,7 +42,9 @@ RANGES = ("degrees", "scale", "ratio", "shear", "brightness", "contrast", "satur
 PAIR = msgspec.Meta(min_length=2, max_length=2)
 
 Side = Annotated[int, msgspec.Meta(ge=1, le=MAX_SIDE)]
-Size = Side | Annotated[list[Side], msgspec.Meta(min_length=1, max_length=2)]  # px: a side; height, width
+Size = (
+    Side | Annotated[list[Side], msgspec.Meta(min_length=1, max_length=2)]
+)  # px: a side; height, width
 Margin = Annotated[int, msgspec.Meta(ge=0, le=MAX_SIDE)]
 Padding = Margin | Annotated[list[Margin], msgspec.Meta(min_length=1, max_length=4)]
 """Pixels: one value for all edges; left/right and top/bottom; or left, top, right, bottom."""
@@ -55,7 +58,9 @@ Strength = Annotated[float, msgspec.Meta(ge=0, le=1000)]
 Angle = Annotated[float, msgspec.Meta(ge=-MAX_DEGREES, le=MAX_DEGREES)]
 Turn = Annotated[float, msgspec.Meta(ge=0, le=MAX_DEGREES)]
 Hue = Annotated[float, msgspec.Meta(ge=-0.5, le=0.5)]
-Centre = Annotated[list[Annotated[float, msgspec.Meta(ge=-1e5, le=1e5)]], PAIR]  # from the upper left, px
+Centre = Annotated[
+    list[Annotated[float, msgspec.Meta(ge=-1e5, le=1e5)]], PAIR
+]  # from the upper left, px
 
 
 class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -82,10 +87,14 @@ class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments that are not None, by torchvision's names."""
-        return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
+        return {
+            name: value for name, value in msgspec.structs.asdict(self).items() if value is not None
+        }
 
     def bound(self, height: int, width: int) -> tuple[int, int]:
-        """Return the largest (height, width) in pixels that an image of this size has in the operation."""
+        """Return the largest (height, width) in pixels that an image of this size has in the
+        operation.
+        """
         return height, width
 
 
@@ -136,8 +145,9 @@ class ColorJitter(Operation, frozen=True):
 
     @property
     def is_random(self) -> bool:
-        # The designer's component writes it without strengths: then it changes nothing. With strengths it is
-        # random like the `Random…` operations, and must not change the images that a model is evaluated on.
+        # The designer's component writes it without strengths: then it changes nothing. With
+        # strengths it is random like the `Random…` operations, and must not change the images that
+        # a model is evaluated on.
         return any(self.arguments().values())
 
 
@@ -147,7 +157,9 @@ class Grayscale(Operation, frozen=True):
 
 class RandomResizedCrop(Operation, frozen=True):
     size: Size
-    scale: Annotated[list[Positive], PAIR] | None = None  # fraction of the area; 0.08 to 1 by default
+    scale: Annotated[list[Positive], PAIR] | None = (
+        None  # fraction of the area; 0.08 to 1 by default
+    )
     ratio: Annotated[list[Positive], PAIR] | None = None  # width over height; 3/4 to 4/3 by default
     interpolation: Interpolation = "bilinear"
 
@@ -190,7 +202,9 @@ class RandomRotation(Operation, frozen=True):
 
 class RandomAffine(Operation, frozen=True):
     degrees: Turn | Annotated[list[Angle], PAIR]
-    translate: Annotated[list[Share], PAIR] | None = None  # maximum shift as a fraction of width and height
+    translate: Annotated[list[Share], PAIR] | None = (
+        None  # maximum shift as a fraction of width and height
+    )
     scale: Annotated[list[Positive], PAIR] | None = None
     shear: Turn | Annotated[list[Angle], msgspec.Meta(min_length=2, max_length=4)] | None = None
     interpolation: Interpolation = "nearest"
@@ -210,7 +224,9 @@ class RandomPerspective(Operation, frozen=True):
 
 
 # In the order in which Init Image Transformation applies them.
-OPERATIONS: Mapping[str, type[Operation]] = {each.__name__: each for each in Operation.__subclasses__()}
+OPERATIONS: Mapping[str, type[Operation]] = {
+    each.__name__: each for each in Operation.__subclasses__()
+}
 """Name → operation class, for all supported operations."""
 HINT = f"The operations are {', '.join(OPERATIONS)}. init-transformation writes such a directory."
 
@@ -242,7 +258,10 @@ class Transformation:
 
 
 def open_transformation(path: Path, port: str) -> Transformation:
-    """Open and check a directory or bare JSON file. Raises `InvalidTransformationDirectoryError`."""
+    """Open and check a directory or bare JSON file.
+
+    Raises `InvalidTransformationDirectoryError`.
+    """
     title = f"{port} {path}"
     try:
         return Transformation(title, _read(path))
@@ -261,7 +280,9 @@ def write_transformation(path: Path, operations: Sequence[Operation], name: str)
             number = arguments[first]
             arguments = int(number) if number == int(number) else number
         entries.append([operation.name, arguments])
-    with writing_directory(path, {"type": TYPE, "extension": {}, "transform_type": IMAGE}, name) as root:
+    with writing_directory(
+        path, {"type": TYPE, "extension": {}, "transform_type": IMAGE}, name
+    ) as root:
         write_json(root / TRANSFORMS, entries)
 
 
@@ -273,7 +294,9 @@ def _read(path: Path) -> tuple[Operation, ...]:
         kind = reading.read_meta(path, TYPE).get("transform_type")
         if kind != IMAGE:
             never = " A pickle can run code, and is never loaded." if kind == PICKLE else ""
-            raise MalformedFileError(f"{META} says transform_type {kind!r}, expected {IMAGE!r}.{never}")
+            raise MalformedFileError(
+                f"{META} says transform_type {kind!r}, expected {IMAGE!r}.{never}"
+            )
         file = reading.file_inside(path, TRANSFORMS)
     entries = reading.read_json(file, list[Any])
     if len(entries) > MAX_OPERATIONS:
@@ -303,11 +326,14 @@ def _operation(entry: Any) -> Operation:
     if isinstance(arguments, list):
         if len(arguments) > len(names):
             raise ValueError(
-                f"{name} takes at most {len(names)} arguments ({', '.join(names)}), found {len(arguments)}"
+                f"{name} takes at most {len(names)} arguments ({', '.join(names)}), found"
+                f" {len(arguments)}"
             )
         arguments = dict(zip(names, arguments, strict=False))
     if not isinstance(arguments, dict):
-        raise ValueError(f"{name} takes a number, a list or a mapping, found {_abbreviate(arguments)}")
+        raise ValueError(
+            f"{name} takes a number, a list or a mapping, found {_abbreviate(arguments)}"
+        )
     try:
         return msgspec.convert(arguments, operation)
     except msgspec.ValidationError as error:

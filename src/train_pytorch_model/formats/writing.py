@@ -21,7 +21,14 @@ import yaml
 from train_pytorch_model.formats.reading import sha256_of
 
 CHUNK_BYTES = 1 << 20  # read or copied at a time
-READ_BACK_AFTER_S = (0.0, 0.2, 0.8, 4.0, 10.0, 15.0)  # pauses; half a minute in all, after hours of training
+READ_BACK_AFTER_S = (
+    0.0,
+    0.2,
+    0.8,
+    4.0,
+    10.0,
+    15.0,
+)  # pauses; half a minute in all, after hours of training
 COPY_THREADS = 16  # copying is bound by storage, not by CPU
 AHEAD = 64  # copies submitted and not yet consumed
 
@@ -39,9 +46,14 @@ def write_json(path: Path, value: object) -> None:
 
 
 def write_yaml(path: Path, value: Mapping[str, Any]) -> str:
-    """Write YAML as the classic components do: ASCII, block style, keys in the order given. Return it."""
+    """Write YAML as the classic components do: ASCII, block style, keys in the order given.
+
+    Return it.
+    """
     text: str = yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=False, width=1000)
-    path.write_text(text, encoding="ascii", newline="\n")  # also on Windows, where it is read back as written
+    path.write_text(
+        text, encoding="ascii", newline="\n"
+    )  # also on Windows, where it is read back as written
     return text
 
 
@@ -102,7 +114,10 @@ def write_durably(path: Path, *pieces: bytes | memoryview) -> str:
 
 
 def read_back(path: Path, sha256: str, waits: bool = True) -> None:
-    """Check that a file reads back as written, which a mount may show late. Raises `OSError` otherwise."""
+    """Check that a file reads back as written, which a mount may show late.
+
+    Raises `OSError` otherwise.
+    """
     for pause_s in READ_BACK_AFTER_S if waits else (0.0,):
         time.sleep(pause_s)
         with suppress(FileNotFoundError):
@@ -132,10 +147,11 @@ def sync_tree(root: Path) -> None:
 
 
 def copy_tree(source: Path, target: Path, last: str) -> None:
-    """Copy a directory's files, one by one, into an existing directory; the file named `last` comes last.
+    """Copy a directory's files, one by one, into an existing directory; the file named `last` comes
+    last.
 
-    Uses plain writes, which are read back: a mounted output supports no renames and no permissions, and may
-    show writes, or report failed ones, with a delay. Raises `OSError`.
+    Uses plain writes, which are read back: a mounted output supports no renames and no permissions,
+    and may show writes, or report failed ones, with a delay. Raises `OSError`.
     """
     for path in sorted(source.rglob("*"), key=lambda path: (path.name == last, path)):
         copy = target / path.relative_to(source)
@@ -151,9 +167,15 @@ def copy_tree(source: Path, target: Path, last: str) -> None:
 
 @contextmanager
 def in_order(
-    function: Callable[[Item], Result], items: Iterable[Item], threads: int = COPY_THREADS, ahead: int = AHEAD
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    threads: int = COPY_THREADS,
+    ahead: int = AHEAD,
 ) -> Iterator[Iterator[Result]]:
-    """Give `function(item)` for each, by threads; at most `ahead` wait. An error cancels the others."""
+    """Give `function(item)` for each, by threads; at most `ahead` wait.
+
+    An error cancels the others.
+    """
     pool = ThreadPoolExecutor(threads, thread_name_prefix="copy")
 
     def results() -> Iterator[Result]:

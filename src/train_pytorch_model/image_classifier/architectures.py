@@ -1,7 +1,7 @@
 """The architectures that a model directory may name, and the only way from a name to a network.
 
-A directory names a module and a class. They are looked up here and never imported: nothing outside of the
-table can run.
+A directory names a module and a class. They are looked up here and never imported: nothing outside
+of the table can run.
 """
 
 from __future__ import annotations
@@ -30,9 +30,15 @@ class Family:
     head: str  # path of the last linear layer within the network
     architectures: tuple[str, ...] = ()
     module: str = _OURS
-    option: str | None = None  # the boolean of `init_params` besides `pretrained`, for torchvision's builders
-    image_size: int | None = None  # the only side in px, for networks with a fixed number of patches
-    is_convolutional: bool = True  # False for attention, which is specific to the size it is trained at
+    option: str | None = (
+        None  # the boolean of `init_params` besides `pretrained`, for torchvision's builders
+    )
+    image_size: int | None = (
+        None  # the only side in px, for networks with a fixed number of patches
+    )
+    is_convolutional: bool = (
+        True  # False for attention, which is specific to the size it is trained at
+    )
 
 
 def _names(start: str, ends: str) -> tuple[str, ...]:
@@ -50,9 +56,17 @@ FAMILIES = (
         "zero_init_residual",
     ),
     Family(
-        "DenseNet", "classifier", _names("densenet", "121 161 169 201"), f"{_DL}.densenet", "memory_efficient"
+        "DenseNet",
+        "classifier",
+        _names("densenet", "121 161 169 201"),
+        f"{_DL}.densenet",
+        "memory_efficient",
     ),
-    Family("EfficientNet", "classifier.1", _names("efficientnet_", "b0 b1 b2 b3 b4 b5 b6 b7 v2_s v2_m v2_l")),
+    Family(
+        "EfficientNet",
+        "classifier.1",
+        _names("efficientnet_", "b0 b1 b2 b3 b4 b5 b6 b7 v2_s v2_m v2_l"),
+    ),
     Family("ConvNeXt", "classifier.2", _names("convnext_", "tiny small base large")),
     Family("RegNet", "fc", _names("regnet_x_", _REGNETS) + _names("regnet_y_", _REGNETS)),
     Family("MobileNetV3", "classifier.3", _names("mobilenet_v3_", "small large")),
@@ -63,10 +77,14 @@ FAMILIES = (
         image_size=224,
         is_convolutional=False,
     ),
-    Family("SwinTransformer", "head", _names("swin_", "t s b v2_t v2_s v2_b"), is_convolutional=False),
+    Family(
+        "SwinTransformer", "head", _names("swin_", "t s b v2_t v2_s v2_b"), is_convolutional=False
+    ),
 )
 
-FAMILY_OF: Mapping[str, Family] = {name: family for family in FAMILIES for name in family.architectures}
+FAMILY_OF: Mapping[str, Family] = {
+    name: family for family in FAMILIES for name in family.architectures
+}
 """Architecture → its family: every name that can be built without timm."""
 
 TIMM = "timm:"
@@ -78,17 +96,24 @@ _TIMM_NAME = re.compile(r"timm:[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)?")
 
 
 def is_of_timm(architecture: str) -> bool:
-    """Whether an architecture is one of timm's: `timm:NAME`, or `timm:NAME.TAG` for certain weights of it."""
+    """Whether an architecture is one of timm's: `timm:NAME`, or `timm:NAME.TAG` for certain weights
+    of it.
+    """
     return _TIMM_NAME.fullmatch(architecture) is not None
 
 
 def is_known(architecture: str) -> bool:
-    """Whether an architecture can be built; only timm, if it is there, knows that of one of its own."""
+    """Whether an architecture can be built; only timm, if it is there, knows that of one of its
+    own.
+    """
     return architecture in FAMILY_OF or is_of_timm(architecture)
 
 
 def family_of(architecture: str) -> Family:
-    """The family of an architecture; all of timm's are one. Raises `KeyError` for an unknown name."""
+    """The family of an architecture; all of timm's are one.
+
+    Raises `KeyError` for an unknown name.
+    """
     return TIMM_FAMILY if is_of_timm(architecture) else FAMILY_OF[architecture]
 
 
@@ -103,21 +128,25 @@ def unknown_architecture_message(architecture: str) -> str:
 
 
 def build(architecture: str, option: bool, num_classes: int) -> nn.Module:
-    """The network, (B, 3, H, W), float32, → logits (B, num_classes); torch's generator draws its weights."""
+    """The network, (B, 3, H, W), float32, → logits (B, num_classes); torch's generator draws its
+    weights.
+    """
     if is_of_timm(architecture):
         return _build_with_timm(architecture, num_classes)
     family = FAMILY_OF[architecture]
     options = {family.option: option} if family.option else {}
     models = _torchvision_models()
-    network: nn.Module = models.get_model(architecture, weights=None, num_classes=num_classes, **options)
+    network: nn.Module = models.get_model(
+        architecture, weights=None, num_classes=num_classes, **options
+    )
     return network
 
 
 def _torchvision_models() -> ModuleType:
     """torchvision's models, which take a second to load: not for callers that only need the names.
 
-    And a second more with PyTorch's compiler, of which their detection operators want a single function: they
-    get one that loads the compiler when it is called.
+    And a second more with PyTorch's compiler, of which their detection operators want a single
+    function: they get one that loads the compiler when it is called.
     """
     models, compiler = "torchvision.models", "torch._dynamo.utils"
     if models in sys.modules or compiler in sys.modules:
@@ -146,7 +175,8 @@ def head_of(architecture: str, network: nn.Module) -> str:
 
 
 class UnsupportedArchitectureError(Exception):
-    """timm is missing, or does not have an architecture that can be trained here; the text says which."""
+    """timm is missing, or does not have an architecture that can be trained here; the text says
+    which."""
 
 
 def _build_with_timm(architecture: str, num_classes: int) -> nn.Module:

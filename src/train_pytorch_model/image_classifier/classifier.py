@@ -1,4 +1,6 @@
-"""A trained network, every step from an image to its probabilities, and the device that computes them."""
+"""A trained network, every step from an image to its probabilities, and the device that computes
+them.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +24,9 @@ SIZE_FACTOR, SIZE_MARGIN = 2, 16 << 20
 
 
 def best_device(local_rank: int = 0) -> torch.device:
-    """An accelerator that PyTorch finds, else the CPU; of several GPUs of CUDA, the one of that number."""
+    """An accelerator that PyTorch finds, else the CPU; of several GPUs of CUDA, the one of that
+    number.
+    """
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     if accelerator is None or accelerator.type not in ACCELERATORS:
         return torch.device("cpu")
@@ -60,7 +64,9 @@ class ImageClassifier:
         self._model = model.to(device).to(memory_format=torch.channels_last)
 
     @classmethod
-    def load(cls, spec: ClassifierSpec, weights_path: Path, device: torch.device) -> "ImageClassifier":
+    def load(
+        cls, spec: ClassifierSpec, weights_path: Path, device: torch.device
+    ) -> "ImageClassifier":
         """Read the weights of a trained directory. Raises `WeightsError`."""
         network = build(spec.architecture, spec.option, len(spec.categories))
         state = read_state_dict(weights_path, max_bytes(network))
@@ -69,7 +75,9 @@ class ImageClassifier:
 
     @torch.inference_mode()
     def predict(self, pixels: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """(B, H, W, 3), uint8 → probabilities (B, C), and `energies_of` the logits (B,), both float64."""
+        """(B, H, W, 3), uint8 → probabilities (B, C), and `energies_of` the logits (B,), both
+        float64.
+        """
         images = pixels.to(self._device).permute(0, 3, 1, 2)  # (B, 3, H, W), channels last
         # By default cuDNN may use TF32, whose 10-bit mantissas change probabilities by 1e-3.
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
@@ -81,15 +89,20 @@ class ImageClassifier:
     def predict_with_features(self, pixels: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """What the last linear layer gets, (B, F), float32, beside what `predict` returns."""
         network = self._model[1]
-        with recording_inputs(network.get_submodule(head_of(self.spec.architecture, network))) as features:
+        with recording_inputs(
+            network.get_submodule(head_of(self.spec.architecture, network))
+        ) as features:
             probabilities, energies = self.predict(pixels)
         return features[0].numpy(force=True), probabilities, energies
 
-    def classify(self, given: Iterable[Image.Image | str]) -> tuple[np.ndarray, np.ndarray, list[str | None]]:
+    def classify(
+        self, given: Iterable[Image.Image | str]
+    ) -> tuple[np.ndarray, np.ndarray, list[str | None]]:
         """Predict N RGB images of any size, of which at most a batch is in memory.
 
-        A text in place of an image is the reason why it cannot be read. Returns probabilities (N, categories)
-        and energies (N,), as `predict` does, NaN for what cannot be read; and the reasons, None for an image.
+        A text in place of an image is the reason why it cannot be read. Returns probabilities (N,
+        categories) and energies (N,), as `predict` does, NaN for what cannot be read; and the
+        reasons, None for an image.
         """
         rest, reasons, num_categories = iter(given), [], len(self.spec.categories)
         probabilities, energies = [np.empty((0, num_categories))], [np.empty(0)]
@@ -99,7 +112,9 @@ class ImageClassifier:
             probabilities.append(np.full((len(batch), num_categories), np.nan))
             energies.append(np.full(len(batch), np.nan))
             if any(is_image):
-                pixels = [self.spec.framing.apply(image) for image in batch if not isinstance(image, str)]
+                pixels = [
+                    self.spec.framing.apply(image) for image in batch if not isinstance(image, str)
+                ]
                 predicted = self.predict(torch.from_numpy(np.stack(pixels)))
                 probabilities[-1][is_image], energies[-1][is_image] = predicted
         return np.concatenate(probabilities), np.concatenate(energies), reasons

@@ -20,17 +20,24 @@ MAX_JPEG_PIXELS = 180_000_000  # a JPEG, or a phone's MPO, can be decoded at an 
 MAX_WHITE = 65_535  # of 16 bits
 BOUND = 1.5  # decoded short side relative to a framing's `short_side`: leaves room for random crops
 
-# Pillow warns above its limit and refuses twice as much. Ours depends on the format, read from the header.
+# Pillow warns above its limit and refuses twice as much. Ours depends on the format, read from the
+# header.
 Image.MAX_IMAGE_PIXELS = MAX_JPEG_PIXELS
-warnings.filterwarnings("ignore", module=r"PIL\b")  # of large images, which `open_image` refuses, and damage
+warnings.filterwarnings(
+    "ignore", module=r"PIL\b"
+)  # of large images, which `open_image` refuses, and damage
 # Of a colour profile or a text; Pillow's 1 MiB refuses real photographs.
 PngImagePlugin.MAX_TEXT_CHUNK = 16 << 20
-logging.getLogger("PIL").propagate = False  # what it logs about damaged files is not for the terminal
+logging.getLogger(
+    "PIL"
+).propagate = False  # what it logs about damaged files is not for the terminal
 
 PNG_SIGNATURE_BYTES = 8
 MAX_PNG_CHUNKS = 100_000  # looked at; the pixels of 90 megapixels are in some ten thousand
 MAX_EXIF_BYTES = 1 << 16  # the limit of a JPEG
-HEAD_BYTES = 1 << 16  # of a file; a TIFF's description may be behind its pixels, and is unknown then
+HEAD_BYTES = (
+    1 << 16
+)  # of a file; a TIFF's description may be behind its pixels, and is unknown then
 HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 
 _ORIENTATION_TAG = 0x0112
@@ -75,7 +82,9 @@ File = str | os.PathLike[str] | BinaryIO
 class Colours(NamedTuple):
     """What becomes of pixels that an RGB image of 8 bits cannot hold."""
 
-    white_level: int = MAX_WHITE  # the value of a 16-bit image that becomes white; larger ones do, too
+    white_level: int = (
+        MAX_WHITE  # the value of a 16-bit image that becomes white; larger ones do, too
+    )
     background: tuple[int, int, int] = (255, 255, 255)  # what is seen through transparent pixels
 
 
@@ -83,24 +92,33 @@ AS_USUAL = Colours()
 
 
 class UnreadableImageError(Exception):
-    """The file is not an image that can be decoded; the text is the reason, without the file's name."""
+    """The file is not an image that can be decoded; the text is the reason, without the file's
+    name."""
 
 
 def read_size(file: File) -> tuple[int, int]:
-    """(height, width) of the upright image, from its header alone. Raises `UnreadableImageError`."""
+    """(height, width) of the upright image, from its header alone.
+
+    Raises `UnreadableImageError`.
+    """
     with open_image(file) as image:
         width, height = image.size
         if isinstance(image, PngImagePlugin.PngImageFile) and "exif" not in image.info and image.fp:
-            image.info["exif"] = _find_png_exif(image.fp)  # for which Pillow would decode all pixels
-        is_turned = _orientation(image) >= 5 and image.format != "TIFF"  # Pillow turns a TIFF itself
+            image.info["exif"] = _find_png_exif(
+                image.fp
+            )  # for which Pillow would decode all pixels
+        is_turned = (
+            _orientation(image) >= 5 and image.format != "TIFF"
+        )  # Pillow turns a TIFF itself
         return (width, height) if is_turned else (height, width)
 
 
 def decode(file: File, short_side: int | None = None, colours: Colours = AS_USUAL) -> Image.Image:
     """The upright RGB image, or the first frame of an animation.
 
-    With `short_side`, a JPEG is decoded at 1/2, 1/4 or 1/8 of its size if its short side then still is
-    `BOUND * short_side`, which costs a fraction of the time and memory. Raises `UnreadableImageError`.
+    With `short_side`, a JPEG is decoded at 1/2, 1/4 or 1/8 of its size if its short side then still
+    is `BOUND * short_side`, which costs a fraction of the time and memory. Raises
+    `UnreadableImageError`.
     """
     with open_image(file) as image:
         if short_side is not None:
@@ -109,7 +127,10 @@ def decode(file: File, short_side: int | None = None, colours: Colours = AS_USUA
 
 
 def has_16_bits(file: File) -> bool:
-    """Whether an image has 16 bits a channel, by its header alone. Raises `UnreadableImageError`."""
+    """Whether an image has 16 bits a channel, by its header alone.
+
+    Raises `UnreadableImageError`.
+    """
     with open_image(file) as image:
         return _has_16_bits(image) or _has_deep_colours(image)
 
@@ -134,12 +155,16 @@ def small_jpeg(image: Image.Image, side: int, quality: int = 90) -> bytes:
 
 @contextmanager
 def open_image(file: File) -> Iterator[Image.Image]:
-    """An image with its header read, for a `with`; any error inside becomes an `UnreadableImageError`."""
+    """An image with its header read, for a `with`; any error inside becomes an
+    `UnreadableImageError`.
+    """
     try:
         with _open(file) as image:
             limit = MAX_JPEG_PIXELS if image.format in ("JPEG", "MPO") else MAX_PIXELS
             if image.width * image.height > limit:
-                raise UnreadableImageError(f"{image.width} x {image.height} pixels are more than {limit:,}")
+                raise UnreadableImageError(
+                    f"{image.width} x {image.height} pixels are more than {limit:,}"
+                )
             yield image
     except UnreadableImageError:
         raise
@@ -148,7 +173,9 @@ def open_image(file: File) -> Iterator[Image.Image]:
 
 
 def _open(file: File) -> Image.Image:
-    """Open an image of one of `FORMATS`, or in HEIF, whose decoder takes as long to import as all others."""
+    """Open an image of one of `FORMATS`, or in HEIF, whose decoder takes as long to import as all
+    others.
+    """
     try:
         return Image.open(file, formats=FORMATS)
     except UnidentifiedImageError:
@@ -189,7 +216,9 @@ def _has_16_bits(image: Image.Image) -> bool:
 
 
 def _has_deep_colours(image: Image.Image) -> bool:
-    """Whether an image, not loaded yet, has 16 bits a colour, of which Pillow keeps the higher eight."""
+    """Whether an image, not loaded yet, has 16 bits a colour, of which Pillow keeps the higher
+    eight.
+    """
     return bool(_DEEP_COLOURS.search(str(getattr(image, "tile", [])[:1])))
 
 
@@ -217,7 +246,11 @@ def _orientation(image: Image.Image) -> int:
 
 def _rgb(image: Image.Image, colours: Colours) -> Image.Image:
     if _has_16_bits(image):  # `convert` alone would clip everything above 255 to white
-        return image.convert("I").point(lambda value: value * (255 / colours.white_level)).convert("RGB")
+        return (
+            image.convert("I")
+            .point(lambda value: value * (255 / colours.white_level))
+            .convert("RGB")
+        )
     if image.mode in ("I", "F"):
         raise UnreadableImageError(f"its 32 bit pixels (mode {image.mode}) have no known range")
     if image.has_transparency_data:  # the colours of transparent pixels are arbitrary
@@ -253,11 +286,15 @@ def _is_heif(head: bytes) -> bool:
 
 
 def _describe(head: bytes) -> str:
-    """What a file that begins with `head` is, which is no image of `FORMATS`, and what to do about it."""
+    """What a file that begins with `head` is, which is no image of `FORMATS`, and what to do about
+    it.
+    """
     if not head:
         return "the file is empty: a download that failed, or a placeholder of cloud storage"
     if not any(head):
-        return "the file holds only zeros: a copy that was cut off, or a placeholder of cloud storage"
+        return (
+            "the file holds only zeros: a copy that was cut off, or a placeholder of cloud storage"
+        )
     if head[4:8] == b"ftyp" and head[8:12] in (b"avif", b"avis"):
         return "an AVIF image that is damaged, or Pillow here has no AVIF"
     if head[4:8] == b"ftyp" and not _is_heif(head):
@@ -270,7 +307,9 @@ def _describe(head: bytes) -> str:
         return layout
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     fallback = f"not an image of a known format ({TAKEN})"
-    return next((text for signature, text in SIGNATURES.items() if start.startswith(signature)), fallback)
+    return next(
+        (text for signature, text in SIGNATURES.items() if start.startswith(signature)), fallback
+    )
 
 
 def _tiff_layout(head: bytes) -> str:

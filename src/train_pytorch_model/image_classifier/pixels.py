@@ -18,8 +18,8 @@ from .spec import Framing
 Pixels = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]  # (height, width, 3), RGB
 
 Decode = Callable[[Path, int, Colours], Pixels]
-"""An image file, the short side that is needed, what becomes of colours → its upright pixels, reduced as far
-as the decoder can. Raises `UnreadableImageError`."""
+"""An image file, the short side that is needed, what becomes of colours → its upright pixels,
+reduced as far as the decoder can. Raises `UnreadableImageError`."""
 
 
 def decode_pixels(file: File, short_side: int, colours: Colours = AS_USUAL) -> Pixels:
@@ -35,8 +35,8 @@ def read_pixels(file: File, short_side: int, colours: Colours = AS_USUAL) -> Pix
 def reduce(pixels: Pixels, short_side: int) -> Pixels:
     """The pixels, their short side reduced to `BOUND * short_side` where it is above that.
 
-    Blocks of a power of 2 pixels a side are averaged first, as by a JPEG's decoder: an image in another
-    format, or one that came as pixels, then predicts the same.
+    Blocks of a power of 2 pixels a side are averaged first, as by a JPEG's decoder: an image in
+    another format, or one that came as pixels, then predicts the same.
     """
     to_width, to_height = limit_size(pixels.shape[1::-1], short_side)
     factor = min(pixels.shape[1] // to_width, pixels.shape[0] // to_height)
@@ -44,12 +44,16 @@ def reduce(pixels: Pixels, short_side: int) -> Pixels:
         pixels = np.array(Image.fromarray(pixels).reduce(1 << (factor.bit_length() - 1)))
     height, width, _ = pixels.shape
     to_width, to_height = limit_size((width, height), short_side)
-    return pixels if (to_width, to_height) == (width, height) else resize(pixels, to_height, to_width)
+    return (
+        pixels if (to_width, to_height) == (width, height) else resize(pixels, to_height, to_width)
+    )
 
 
 def resize(pixels: Pixels, height: int, width: int) -> Pixels:
     """The pixels, in C order and writable, at another size: bilinear, with antialiasing."""
-    images = torch.from_numpy(pixels).unsqueeze(0).permute(0, 3, 1, 2)  # (1, 3, H, W), channels last
+    images = (
+        torch.from_numpy(pixels).unsqueeze(0).permute(0, 3, 1, 2)
+    )  # (1, 3, H, W), channels last
     resized = F.interpolate(images, (height, width), mode="bilinear", antialias=True)
     return resized[0].permute(1, 2, 0).numpy()
 

@@ -1,9 +1,11 @@
-"""What a prediction holds: the columns of a scored dataset and of a served model, and the label `unknown`.
+"""What a prediction holds: the columns of a scored dataset and of a served model, and the label
+`unknown`.
 
-An image is unknown if it is unlike those that a model was trained on, so that no category should be answered.
-The score is the free energy of its logits, -log(sum(exp(logits))): it is low where the evidence for any
-category is strong (Liu et al. 2020, Energy-based Out-of-distribution Detection). `known.json`, beside the
-weights, has the scores of the validation images, by which a threshold is chosen:
+An image is unknown if it is unlike those that a model was trained on, so that no category should be
+answered. The score is the free energy of its logits, -log(sum(exp(logits))): it is low where the
+evidence for any category is strong (Liu et al. 2020, Energy-based Out-of-distribution Detection).
+`known.json`, beside the weights, has the scores of the validation images, by which a threshold is
+chosen:
 
     {"energies": [-9.1, …, 2.3]}     their quantiles at 0, 0.5 %, … 100 %
 """
@@ -14,7 +16,9 @@ from pathlib import Path
 import numpy as np
 
 IMAGE_COLUMN = "image"  # the input of a served model: base64-encoded image files
-NAME_COLUMN = "name"  # optional input of a served model: what the rows of its output are to be called
+NAME_COLUMN = (
+    "name"  # optional input of a served model: what the rows of its output are to be called
+)
 PROBABILITY_PREFIX = "Scored Probabilities_"
 LABEL_COLUMN = "Scored Labels"
 ERROR_COLUMN = "error"  # of a served model: why a row has no label
@@ -34,7 +38,9 @@ class UnknownError(Exception):
 def energies_of(logits: np.ndarray) -> np.ndarray:
     """(N,), float64: how unlike the training images are those with the logits (N, C)."""
     largest = logits.max(axis=1)
-    energies: np.ndarray = -largest - np.log(np.exp(logits - largest[:, None].astype(np.float64)).sum(axis=1))
+    energies: np.ndarray = -largest - np.log(
+        np.exp(logits - largest[:, None].astype(np.float64)).sum(axis=1)
+    )
     return energies
 
 

@@ -1,8 +1,10 @@
-"""The trained directory as an MLflow model: MLflow calls `_load_pyfunc` in the directory's copy of this code.
+"""The trained directory as an MLflow model: MLflow calls `_load_pyfunc` in the directory's copy of
+this code.
 
-Input: a column `image`, each value an image file, base64-encoded or as bytes, and optionally a column `name`.
-Output, row by row: the name, if names were given; the columns of a scored dataset, `Scored
-Probabilities_<category>` for each category and `Scored Labels`; `error`, why an image has neither.
+Input: a column `image`, each value an image file, base64-encoded or as bytes, and optionally a
+column `name`. Output, row by row: the name, if names were given; the columns of a scored dataset,
+`Scored Probabilities_<category>` for each category and `Scored Labels`; `error`, why an image has
+neither.
 """
 
 import base64
@@ -37,30 +39,40 @@ class ServedClassifier:
     def predict(self, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> Any:
         """Predictions, row by row; an image that cannot be read has an `error` instead.
 
-        With a `known_fraction` below 1 in `params`, the label of an image that is less like the training
-        images than that fraction of the validation images is `unknown`.
+        With a `known_fraction` below 1 in `params`, the label of an image that is less like the
+        training images than that fraction of the validation images is `unknown`.
 
-        If no image can be read, the request is refused: see `_refuse`. Memory is bounded by that of a batch.
+        If no image can be read, the request is refused: see `_refuse`. Memory is bounded by that of
+        a batch.
         """
         if predictions.IMAGE_COLUMN not in model_input:
             return _refuse(
-                f"There is no column `{predictions.IMAGE_COLUMN}`: expected a table with base64-encoded image"
+                f"There is no column `{predictions.IMAGE_COLUMN}`: expected a table with"
+                " base64-encoded image"
                 " files in a column of that name, and optionally their names in a column"
                 f" `{predictions.NAME_COLUMN}`."
             )
         values, spec = list(model_input[predictions.IMAGE_COLUMN]), self._classifier.spec
         if len(values) > MAX_ROWS:
-            return _refuse(f"{len(values):,} images at once are more than {MAX_ROWS:,}: divide the table.")
+            return _refuse(
+                f"{len(values):,} images at once are more than {MAX_ROWS:,}: divide the table."
+            )
         try:
             fraction = float((params or {}).get(predictions.KNOWN_FRACTION, 1.0))
             threshold = predictions.read_threshold(self._folder, fraction)
         except (predictions.UnknownError, ValueError, TypeError) as error:
-            return _refuse(f"There is no answer with the parameter `{predictions.KNOWN_FRACTION}`: {error}")
+            return _refuse(
+                f"There is no answer with the parameter `{predictions.KNOWN_FRACTION}`: {error}"
+            )
         images = (_read(value, spec.framing) for value in values)
         probabilities, energies, errors = self._classifier.classify(images)
         if values and all(errors):
-            return _refuse(f"None of the images can be read ({len(values):,} given). The first: {errors[0]}.")
-        table = _table(probabilities, spec.categories, errors, model_input.get(predictions.NAME_COLUMN))
+            return _refuse(
+                f"None of the images can be read ({len(values):,} given). The first: {errors[0]}."
+            )
+        table = _table(
+            probabilities, spec.categories, errors, model_input.get(predictions.NAME_COLUMN)
+        )
         table.loc[energies > threshold, predictions.LABEL_COLUMN] = predictions.UNKNOWN_LABEL
         return table
 
@@ -89,16 +101,25 @@ def _file_of(value: object) -> bytes:
         except ValueError as error:
             raise UnreadableImageError(f"not a base64-encoded image file: {error}") from error
     if not isinstance(file, bytes):
-        raise UnreadableImageError(f"not a base64-encoded image file, but of type {type(value).__name__}")
+        raise UnreadableImageError(
+            f"not a base64-encoded image file, but of type {type(value).__name__}"
+        )
     if len(file) > MAX_FILE_BYTES:
-        raise UnreadableImageError(f"a file of {len(file):,} bytes is larger than {MAX_FILE_BYTES:,}")
+        raise UnreadableImageError(
+            f"a file of {len(file):,} bytes is larger than {MAX_FILE_BYTES:,}"
+        )
     return file
 
 
 def _table(
-    probabilities: np.ndarray, categories: tuple[str, ...], errors: list[str | None], names: pd.Series | None
+    probabilities: np.ndarray,
+    categories: tuple[str, ...],
+    errors: list[str | None],
+    names: pd.Series | None,
 ) -> pd.DataFrame:
-    """The predictions; rows with an error have neither probabilities nor a label, but None, JSON's null."""
+    """The predictions; rows with an error have neither probabilities nor a label, but None, JSON's
+    null.
+    """
     best = zip(errors, probabilities.argmax(axis=1), strict=True)
     labels = [None if error is not None else categories[index] for error, index in best]
     if None in labels:
@@ -114,7 +135,9 @@ def _table(
 
 
 def _refuse(reason: str) -> Any:
-    """Answer with status 400 and the reason: MLflow's server by an exception, Azure's by a response."""
+    """Answer with status 400 and the reason: MLflow's server by an exception, Azure's by a
+    response.
+    """
     if azure := sys.modules.get(_AZURE_RESPONSE):
         return azure.AMLResponse({"message": reason}, 400, json_str=True)
     from mlflow.exceptions import MlflowException
@@ -124,4 +147,6 @@ def _refuse(reason: str) -> Any:
 
 def _load_pyfunc(path: str, model_config: dict[str, Any]) -> ServedClassifier:
     spec = ClassifierSpec.from_mapping(model_config)
-    return ServedClassifier(ImageClassifier.load(spec, Path(path), best_device()), Path(path).parent)
+    return ServedClassifier(
+        ImageClassifier.load(spec, Path(path), best_device()), Path(path).parent
+    )

@@ -1,4 +1,6 @@
-"""A trained classifier without its weights: architecture, categories, view of images; imports no torch."""
+"""A trained classifier without its weights: architecture, categories, view of images; imports no
+torch.
+"""
 
 import math
 from dataclasses import dataclass
@@ -51,9 +53,12 @@ class Framing:
         if self.mode != "crop":
             height, width = self.inner_size(image.height, image.width)
             return self.pad(np.asarray(image.resize((width, height), Image.Resampling.BILINEAR)))
-        # One resampling from the source box, instead of a resize and a crop with rounding in between.
+        # One resampling from the source box, instead of a resize and a crop with rounding in
+        # between.
         box = self.box(image.width, image.height)
-        return np.asarray(image.resize((self.width, self.height), Image.Resampling.BILINEAR, box=box))
+        return np.asarray(
+            image.resize((self.width, self.height), Image.Resampling.BILINEAR, box=box)
+        )
 
     def inner_size(self, height: int, width: int) -> tuple[int, int]:
         """(height, width) in the frame of an image of that size that is shown whole."""

@@ -14,9 +14,15 @@ from torch import Tensor
 
 PREFIX = "model."
 EXTRA_HEAD = "out_linear_model."
-WRAPPERS = ("state_dict", "model_state_dict", "model")  # where checkpoints hold one; the first counts
+WRAPPERS = (
+    "state_dict",
+    "model_state_dict",
+    "model",
+)  # where checkpoints hold one; the first counts
 PICKLE_START = b"\x80"  # of torch.save's format before version 1.6
-SAFETENSORS_START = re.compile(rb".{5}\0{3}\{", re.DOTALL)  # the header's length, then the header in JSON
+SAFETENSORS_START = re.compile(
+    rb".{5}\0{3}\{", re.DOTALL
+)  # the header's length, then the header in JSON
 
 
 class WeightsError(Exception):
@@ -24,14 +30,17 @@ class WeightsError(Exception):
 
 
 def read_state_dict(path: Path, max_bytes: int) -> dict[str, Tensor]:
-    """The tensors of a state dict under torchvision's names, without the designer's prefix `model.`.
+    """The tensors of a state dict under torchvision's names, without the designer's prefix
+    `model.`.
 
-    The file is of torch.save or of safetensors. A training checkpoint may hold the state dict as one of its
-    entries. Only tensors and plain containers are unpickled. Raises `WeightsError`.
+    The file is of torch.save or of safetensors. A training checkpoint may hold the state dict as
+    one of its entries. Only tensors and plain containers are unpickled. Raises `WeightsError`.
     """
     size = path.stat().st_size
     if size > max_bytes:
-        raise WeightsError(f"the file has {size:,} bytes; the architecture has at most {max_bytes:,}.")
+        raise WeightsError(
+            f"the file has {size:,} bytes; the architecture has at most {max_bytes:,}."
+        )
     is_zip = zipfile.is_zipfile(path)
     with path.open("rb") as file:
         start = file.read(24)
@@ -40,7 +49,10 @@ def read_state_dict(path: Path, max_bytes: int) -> dict[str, Tensor]:
 
         try:
             state: Mapping[str, Tensor] = safetensors.torch.load_file(path)
-        except (safetensors.SafetensorError, KeyError) as error:  # KeyError: a dtype that torch does not have
+        except (
+            safetensors.SafetensorError,
+            KeyError,
+        ) as error:  # KeyError: a dtype that torch does not have
             raise WeightsError(f"it is not a complete safetensors file: {error}.") from error
     elif is_zip or start.startswith(PICKLE_START):
         state = _state_dict_in(_read_torch(path, is_zip))
@@ -63,14 +75,20 @@ def _read_torch(path: Path, is_zip: bool) -> object:
             return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     except Exception as error:  # the unpickler raises whatever a hostile file makes it raise
         reason = " ".join(str(error).split())
-        if any(text in reason for text in ("Unsupported", "WeightsUnpickler error", "Weights only load")):
+        if any(
+            text in reason
+            for text in ("Unsupported", "WeightsUnpickler error", "Weights only load")
+        ):
             reason = (
                 "it holds more than tensors (a pickled object or function), which is never"
                 " loaded. Save a state dict: torch.save(model.state_dict(), …)."
             )
-        elif "data.pkl" in reason:  # which torch.save writes into every zip file, and torch.export does not
+        elif (
+            "data.pkl" in reason
+        ):  # which torch.save writes into every zip file, and torch.export does not
             reason = (
-                "it is a program of torch.export, or another zip file, and not a torch.save file. Save a"
+                "it is a program of torch.export, or another zip file, and not a torch.save file."
+                " Save a"
                 " program's state dict: torch.save(torch.export.load(…).state_dict, …)."
             )
         else:
@@ -89,7 +107,9 @@ def _state_dict_in(value: object) -> Mapping[str, Tensor]:
         raise WeightsError("it is not a state dict (names to tensors).")
     if len(names) > 1 and names[0] not in WRAPPERS:
         several = " and ".join(repr(name)[:60] for name in names[:5])
-        raise WeightsError(f"it holds several state dicts, under {several}: torch.save(torch.load(…)[…], …).")
+        raise WeightsError(
+            f"it holds several state dicts, under {several}: torch.save(torch.load(…)[…], …)."
+        )
     return inside[names[0]]
 
 
@@ -113,15 +133,19 @@ def write_state_dict(path: Path, state: Mapping[str, Tensor]) -> None:
 def fold_extra_head(state: dict[str, Tensor], head: str) -> dict[str, Tensor]:
     """Fold the designer's two consecutive linear heads into one: W = W2 W1, b = W2 b1 + b2.
 
-    The designer appends `out_linear_model` (1000 to the number of classes) to a pretrained network, with
-    nothing in between. Without it the state is returned unchanged. Raises `WeightsError`.
+    The designer appends `out_linear_model` (1000 to the number of classes) to a pretrained network,
+    with nothing in between. Without it the state is returned unchanged. Raises `WeightsError`.
     """
     folded = dict(state)
-    outer = [folded.pop(name) for part in ("weight", "bias") if (name := EXTRA_HEAD + part) in state]
+    outer = [
+        folded.pop(name) for part in ("weight", "bias") if (name := EXTRA_HEAD + part) in state
+    ]
     if not outer:
         return folded
     if len(outer) == 1:
-        raise WeightsError(f"it has one of {EXTRA_HEAD}weight and {EXTRA_HEAD}bias, without the other.")
+        raise WeightsError(
+            f"it has one of {EXTRA_HEAD}weight and {EXTRA_HEAD}bias, without the other."
+        )
     weight, bias = f"{head}.weight", f"{head}.bias"
     try:
         outer_weight, outer_bias, inner_weight, inner_bias = (

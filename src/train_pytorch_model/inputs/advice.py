@@ -10,13 +10,19 @@ from train_pytorch_model.formats.run_folder import published_fingerprint
 from train_pytorch_model.inputs.twins import IdenticalFiles
 from train_pytorch_model.words.errors import MAX_LISTED_PROBLEMS, counted, parameter
 
-IMBALANCE = 10  # largest to smallest category; from this ratio on, rare categories are hardly learned
+IMBALANCE = (
+    10  # largest to smallest category; from this ratio on, rare categories are hardly learned
+)
 FEW_PHOTOGRAPHS = 500  # per category on average; with fewer, training from scratch learns little
-FEW_SMALL_IMAGES = 100  # the same for digits, letters and icons; 126 digits of a kind give 97 % and more
+FEW_SMALL_IMAGES = (
+    100  # the same for digits, letters and icons; 126 digits of a kind give 97 % and more
+)
 SMALL_SIDE = 32  # px
 
 
-def learning_warnings(counts: np.ndarray, model: ModelDirectory, size: tuple[int, int]) -> Iterator[str]:
+def learning_warnings(
+    counts: np.ndarray, model: ModelDirectory, size: tuple[int, int]
+) -> Iterator[str]:
     """Yield what limits learning, from training images (C,) and the model's (height, width) in px."""
     present = counts[counts > 0]
     ratio = present.max() / present.min() if len(present) else 1.0
@@ -30,13 +36,15 @@ def learning_warnings(counts: np.ndarray, model: ModelDirectory, size: tuple[int
     few = FEW_SMALL_IMAGES if max(size) <= SMALL_SIDE else FEW_PHOTOGRAPHS
     if model.recipe.freeze_backbone:
         yield (
-            "Only the last layer is trained, and the weights before it are random. Start from pretrained"
+            "Only the last layer is trained, and the weights before it are random. Start from"
+            " pretrained"
             " weights: `init-model --pretrained`, or `--weights-file`."
         )
     elif (average := counts.mean()) < few:
         number = f"{average:.0f}" if average >= 1 else f"{average:.1f}"
         yield (
-            f"Training images per category: {number} on average, few to train from scratch. Pretrained"
+            f"Training images per category: {number} on average, few to train from scratch."
+            " Pretrained"
             " weights need far fewer: `init-model --pretrained`, or `--weights-file`."
         )
 
@@ -45,7 +53,8 @@ def naming_warnings(categories: Sequence[str]) -> Iterator[str]:
     """Yield a warning if the designer would rename training categories."""
     if suspects := renamed_by_type_inference(categories):
         yield (
-            "the designer's Score Image Model takes these category names for numbers or missing values:"
+            "the designer's Score Image Model takes these category names for numbers or missing"
+            " values:"
             f" {', '.join(suspects[:MAX_LISTED_PROBLEMS])}"
         )
 
@@ -53,9 +62,12 @@ def naming_warnings(categories: Sequence[str]) -> Iterator[str]:
 def sameness_warnings(
     training: ImageDirectory, validation: ImageDirectory, identical: IdenticalFiles
 ) -> Iterator[str]:
-    """Yield warnings if the data sets hold the same images, contradict each other, or are likely swapped."""
+    """Yield warnings if the data sets hold the same images, contradict each other, or are likely
+    swapped.
+    """
     overfit = (
-        "validation then measures how well the model memorizes its training images, not how good it is."
+        "validation then measures how well the model memorizes its training images, not how good it"
+        " is."
         " `split` keeps copies together."
     )
     at_least = "At least " if identical.is_sample else ""
@@ -67,7 +79,8 @@ def sameness_warnings(
         yield f"{at_least}{identical.shared:,} of {images} also among the training images: {overfit}"
     if len(validation) > len(training):
         yield (
-            f"More images to validate on ({len(validation):,}) than to train on ({len(training):,}): are"
+            f"More images to validate on ({len(validation):,}) than to train on"
+            f" ({len(training):,}): are"
             f" {parameter('training_dataset')} and {parameter('validation_dataset')} swapped?"
         )
     categories = np.concatenate([training.class_indices, validation.class_indices])
@@ -82,11 +95,13 @@ def familiarity_warnings(model: ModelDirectory, images: ImageDirectory) -> Itera
     run, evaluated = published_fingerprint(model.root) or {}, images.fingerprint()
     if evaluated == run.get("training_dataset"):
         yield (
-            "These images have the names of the model's training images. If they are the same, the accuracy"
+            "These images have the names of the model's training images. If they are the same, the"
+            " accuracy"
             " does not hold for new images."
         )
     elif evaluated == run.get("validation_dataset"):
         yield (
-            "These images have the names of the validation images that chose the model's epoch. If they are"
+            "These images have the names of the validation images that chose the model's epoch. If"
+            " they are"
             " the same, the accuracy is optimistic: evaluate on other images."
         )

@@ -18,7 +18,9 @@ from train_pytorch_model.words.errors import InvalidDatasetError, bulleted, coun
 BAD_IMAGES = "bad_images.csv"
 MAX_HEADERS = 20_000  # a header costs 0.05 ms; beyond, an evenly spaced sample of this many is read
 MAX_BAD_SHARE = 0.05  # of a category or of the whole dataset …
-MIN_BAD_IMAGES = 10  # … and at least this many unreadable images make a dataset too damaged to train on
+MIN_BAD_IMAGES = (
+    10  # … and at least this many unreadable images make a dataset too damaged to train on
+)
 COMMON_SHARE = 0.99  # of the images must have a size for it to be the common size
 
 
@@ -42,7 +44,9 @@ class BadImage:
 class Headers:
     """The sizes and unreadable images found in the headers of a directory."""
 
-    common_size: tuple[int, int] | None  # (height, width) of nearly all images, upright; None if they differ
+    common_size: (
+        tuple[int, int] | None
+    )  # (height, width) of nearly all images, upright; None if they differ
     sizes: Mapping[tuple[int, int], int]  # (height, width) → how many of the images have it
     bad: dict[int, str]  # index of an unreadable image → the reason
 
@@ -73,7 +77,8 @@ def without_bad_images(
 ) -> tuple[ImageDirectory, list[BadImage]]:
     """The readable images, and a record of each other one.
 
-    Raises `InvalidDatasetError` if no image is readable and, if `is_limited`, for too many that are not.
+    Raises `InvalidDatasetError` if no image is readable and, if `is_limited`, for too many that are
+    not.
     """
     indices, categories = np.array(sorted(bad), np.int64), given.categories
     records = [
@@ -101,7 +106,9 @@ def without_bad_images(
         if emptied := names((before > 0) & (lost == before)):
             problem = f"no image can be read of category {emptied}."
         elif damaged := names((lost >= MIN_BAD_IMAGES) & (lost > MAX_BAD_SHARE * before)):
-            problem = f"more than {MAX_BAD_SHARE:.0%} of the images of category {damaged} cannot be read."
+            problem = (
+                f"more than {MAX_BAD_SHARE:.0%} of the images of category {damaged} cannot be read."
+            )
     if problem:
         hint = f"Unreadable images:{bulleted([str(record) for record in records])}\nReplace or remove them."
         raise InvalidDatasetError(given.title, problem, hint)

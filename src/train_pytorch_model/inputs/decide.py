@@ -12,37 +12,42 @@ from train_pytorch_model.words import settings
 from train_pytorch_model.words.errors import parameter
 from train_pytorch_model.words.settings import MIN_IMAGE_SIZE, fits_into, sides
 
-MAX_COMMON_SIDE = 320  # px; larger images of a common size come from a camera, not from preprocessing
+MAX_COMMON_SIDE = (
+    320  # px; larger images of a common size come from a camera, not from preprocessing
+)
 DEFAULT_SIZE = 224
 DEFAULT_CROP_FRACTION = 0.875
-# Objects appear larger in random crops than in whole images. Training on smaller crops makes the sizes match,
-# and steps cheaper (Touvron et al. 2019). torchvision trains its own weights at 176 px for 224. Small images
-# lose accuracy this way: measured at 64 and 128 px.
+# Objects appear larger in random crops than in whole images. Training on smaller crops makes the
+# sizes match, and steps cheaper (Touvron et al. 2019). torchvision trains its own weights at 176 px
+# for 224. Small images lose accuracy this way: measured at 64 and 128 px.
 TRAINING_SHARE = 176 / 224
 MIN_TRAINING_SIDE = 176
-SIDE_MULTIPLE = 16  # networks halve the side four times or more: other sides waste computation on padding
-# Progressive resizing: the network learns faster from smaller images, at a third of the computation, and the
-# last epochs adapt it to the size of its predictions. Not for weights trained at one resolution, which would
-# have to adapt to two. Not in long runs: without crops they overfit, and early stopping may end them before
-# the last epochs.
+SIDE_MULTIPLE = (
+    16  # networks halve the side four times or more: other sides waste computation on padding
+)
+# Progressive resizing: the network learns faster from smaller images, at a third of the
+# computation, and the last epochs adapt it to the size of its predictions. Not for weights trained
+# at one resolution, which would have to adapt to two. Not in long runs: without crops they overfit,
+# and early stopping may end them before the last epochs.
 EARLY_SHARE = 128 / 224
 MIN_SHRUNK_SIDE = 176
 FULL_SIZE_SHARE = 1 / 5  # of the epochs, at the end of the run
-# A centre crop hides half of an image that is twice as long as the model's input, or more. Photographs, up to
-# 16:9, are cropped: objects in them are larger then, and mostly in the middle.
+# A centre crop hides half of an image that is twice as long as the model's input, or more.
+# Photographs, up to 16:9, are cropped: objects in them are larger then, and mostly in the middle.
 ELONGATED = 2.0  # ratio of the aspect ratios
 ELONGATED_SHARE = 0.2  # of the images; of more, all are padded
 NEARLY_ALL = 0.995  # of an image's area: not worth a word
 MIN_PADDED_CROP_SIDE = 32
-# In fewer epochs the network does not overfit, and regularization only slows it down. Measured at 5, 10 and
-# 30 epochs. Random crops, also measured at 15, cost accuracy at 10 epochs and add to it at 15. Smoothing,
-# measured at 5 and 30, costs accuracy on photographs, which random crops already vary.
+# In fewer epochs the network does not overfit, and regularization only slows it down. Measured at
+# 5, 10 and 30 epochs. Random crops, also measured at 15, cost accuracy at 10 epochs and add to it
+# at 15. Smoothing, measured at 5 and 30, costs accuracy on photographs, which random crops already
+# vary.
 MIN_PADDED_CROP_EPOCHS = 10
 MIN_RANDOM_CROP_EPOCHS = 12
 MIN_SMOOTHED_EPOCHS = 15
 LABEL_SMOOTHING = 0.1
-# In as few epochs as five the network does not overfit; without pretrained weights, CutMix slows it down
-# even in 30.
+# In as few epochs as five the network does not overfit; without pretrained weights, CutMix slows it
+# down even in 30.
 MIN_CUTMIX_EPOCHS = 15
 CUTMIX = 0.5
 
@@ -57,11 +62,12 @@ def decide(
     max_common_side: int = MAX_COMMON_SIDE,
     sizes: Mapping[tuple[int, int], int] = MappingProxyType({}),
 ) -> tuple[settings.OpenRecipe, str]:
-    """The model's recipe with sizes, augmentation and normalization decided, and the reason for the size.
+    """The model's recipe with sizes, augmentation and normalization decided, and the reason for the
+    size.
 
-    `common_size` is the (height, width) of nearly all images, None when they differ; `sizes` counts images
-    by it. `categories`, `epochs` and `sizes` matter for training only. Flips stay "auto" if the pixels have
-    to decide (`pixel_decisions`).
+    `common_size` is the (height, width) of nearly all images, None when they differ; `sizes` counts
+    images by it. `categories`, `epochs` and `sizes` matter for training only. Flips stay "auto" if
+    the pixels have to decide (`pixel_decisions`).
     """
     recipe = model.recipe
     size, reason = _image_size(model, common_size, max_common_side)
@@ -71,7 +77,9 @@ def decide(
         is_varied = min(size) >= MIN_PADDED_CROP_SIDE and epochs >= MIN_PADDED_CROP_EPOCHS
         augmentation = "padded-crop" if is_varied else "none"
     elif augmentation == "auto":
-        is_varied = recipe.crop_area != settings.Recipe.crop_area or epochs >= MIN_RANDOM_CROP_EPOCHS
+        is_varied = (
+            recipe.crop_area != settings.Recipe.crop_area or epochs >= MIN_RANDOM_CROP_EPOCHS
+        )
         augmentation = "random-resized-crop" if is_varied else "none"
     if smoothing is None:
         smoothing = LABEL_SMOOTHING if is_common and epochs >= MIN_SMOOTHED_EPOCHS else 0.0
@@ -123,7 +131,9 @@ def _image_size(
     return common_size, "the size of the images"
 
 
-def _mode(model: ModelDirectory, sizes: Mapping[tuple[int, int], int], size: tuple[int, int]) -> FramingMode:
+def _mode(
+    model: ModelDirectory, sizes: Mapping[tuple[int, int], int], size: tuple[int, int]
+) -> FramingMode:
     """How images are brought to `size`; a model that says nothing was trained on crops."""
     if model.recipe.framing != "auto":
         return model.recipe.framing
@@ -131,7 +141,9 @@ def _mode(model: ModelDirectory, sizes: Mapping[tuple[int, int], int], size: tup
         return "crop"
     aspect = size[1] / size[0]
     ratios = {image: image[1] / image[0] / aspect for image in sizes}
-    elongated = sum(sizes[image] for image, ratio in ratios.items() if max(ratio, 1 / ratio) >= ELONGATED)
+    elongated = sum(
+        sizes[image] for image, ratio in ratios.items() if max(ratio, 1 / ratio) >= ELONGATED
+    )
     return "pad" if elongated > ELONGATED_SHARE * sum(sizes.values()) else "crop"
 
 
@@ -139,11 +151,15 @@ def share_shown(framing: Framing, sizes: Mapping[tuple[int, int], int]) -> str:
     """What a framing shows of images of these sizes, as the end of a sentence; empty if all of all."""
     if framing.mode != "crop":
         return f"; whole images, {'padded' if framing.mode == 'pad' else 'squashed'}"
-    shown = sum(framing.seen(*size) * count for size, count in sizes.items()) / max(1, sum(sizes.values()))
+    shown = sum(framing.seen(*size) * count for size, count in sizes.items()) / max(
+        1, sum(sizes.values())
+    )
     return f"; centre crops show {shown:.0%} of an image" if 0 < shown < NEARLY_ALL else ""
 
 
-def _training_size(model: ModelDirectory, size: tuple[int, int], augmentation: str) -> tuple[int, int]:
+def _training_size(
+    model: ModelDirectory, size: tuple[int, int], augmentation: str
+) -> tuple[int, int]:
     """(height, width) of training images for a model that predicts images of `size`."""
     if asked := _size_asked_for(model, "training_size", "image_size", size, "predicted"):
         return asked
@@ -151,7 +167,9 @@ def _training_size(model: ModelDirectory, size: tuple[int, int], augmentation: s
     is_random_crop = augmentation == "random-resized-crop"
     if not family_of(model.architecture).is_convolutional or not is_random_crop or fraction >= 1:
         return size
-    height, width = (min(side, round(side * fraction / SIDE_MULTIPLE) * SIDE_MULTIPLE) for side in size)
+    height, width = (
+        min(side, round(side * fraction / SIDE_MULTIPLE) * SIDE_MULTIPLE) for side in size
+    )
     early = model.recipe.early_size
     if early is not None and fits_into(early, size):
         height, width = map(max, (height, width), sides(early))
@@ -174,7 +192,9 @@ def _early_size(
     )
     if not is_shrunk:
         return training_size
-    height, width = (round(side * EARLY_SHARE / SIDE_MULTIPLE) * SIDE_MULTIPLE for side in training_size)
+    height, width = (
+        round(side * EARLY_SHARE / SIDE_MULTIPLE) * SIDE_MULTIPLE for side in training_size
+    )
     return height, width
 
 
@@ -188,7 +208,8 @@ def _size_asked_for(
     if not fits_into(asked, size):
         raise model.error(
             f"its recipe names {entry} {asked}; images are {used} at {size[0]} x {size[1]} px.",
-            f"In init-model, give a larger {parameter(larger)}, or a smaller {parameter(entry)}, or neither.",
+            f"In init-model, give a larger {parameter(larger)}, or a smaller {parameter(entry)}, or"
+            " neither.",
         )
     return sides(asked)
 

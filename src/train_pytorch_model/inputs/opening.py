@@ -1,4 +1,6 @@
-"""The inputs of training, scoring and evaluation, opened and checked against each other, without torch."""
+"""The inputs of training, scoring and evaluation, opened and checked against each other, without
+torch.
+"""
 
 import os
 from collections.abc import Sequence
@@ -8,7 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from train_pytorch_model.formats import image_directory, listing
-from train_pytorch_model.formats.image_directory import ImageDirectory, images_of, open_image_directory
+from train_pytorch_model.formats.image_directory import (
+    ImageDirectory,
+    images_of,
+    open_image_directory,
+)
 from train_pytorch_model.formats.label_table import open_labelled
 from train_pytorch_model.formats.model_directory import SPEC, ModelDirectory, open_model_directory
 from train_pytorch_model.formats.reading import INCOMPLETE, META, MalformedFileError
@@ -20,7 +26,13 @@ from train_pytorch_model.inputs.bad_images import BadImage, read_headers, withou
 from train_pytorch_model.inputs.decide import decide, is_early, share_shown
 from train_pytorch_model.inputs.twins import IdenticalFiles, find_identical
 from train_pytorch_model.words import settings
-from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError, bulleted, counted, parameter
+from train_pytorch_model.words.errors import (
+    InvalidDatasetError,
+    ParameterError,
+    bulleted,
+    counted,
+    parameter,
+)
 from train_pytorch_model.words.settings import MAX_IMAGE_SIZE, MIN_IMAGE_SIZE, TrainConfig, sides
 
 UNTRAINED_MODEL = "Untrained model"
@@ -29,17 +41,14 @@ VALIDATION_DATASET = "Validation dataset"
 TRAINED_MODEL = "Trained model"
 DATASET = "Dataset"
 
-TRAINED_HINT = (
-    "Name a directory that `train`, `fit` or the designer has written; weights alone have no categories."
-)
-EVALUATION_LABELS_HINT = (
-    "Evaluation needs a category for every image: one folder per category, or a labelled ImageDirectory."
-)
+TRAINED_HINT = "Name a directory that `train`, `fit` or the designer has written; weights alone have no categories."
+EVALUATION_LABELS_HINT = "Evaluation needs a category for every image: one folder per category, or a labelled ImageDirectory."
 
 
 @dataclass(frozen=True)
 class OpenedInputs:
-    """The inputs of a training run. Both datasets have the training dataset's categories, in its order."""
+    """The inputs of a training run. Both datasets have the training dataset's categories, in its
+    order."""
 
     model: ModelDirectory
     training: ImageDirectory
@@ -51,7 +60,9 @@ class OpenedInputs:
     identical: IdenticalFiles
     warnings: tuple[str, ...]
     test: ImageDirectory | None = None  # of the same folder, kept for a test of the trained model
-    made_by: str = ""  # sha256 of the options by which `fit` makes the untrained model when it needs it
+    made_by: str = (
+        ""  # sha256 of the options by which `fit` makes the untrained model when it needs it
+    )
 
     @property
     def categories(self) -> tuple[str, ...]:
@@ -77,10 +88,11 @@ class OpenedInputs:
         return replace(self.spec.framing, height=height, width=width)
 
     def fingerprint(self, config: TrainConfig) -> dict[str, str]:
-        """The run's identity: parameters, decided recipe, and the sha256 of the model and of each image list.
+        """The run's identity: parameters, decided recipe, and the sha256 of the model and of each
+        image list.
 
-        A model that `fit` makes again, at another time or on another machine, is identified by its options.
-        Excludes flips and white: they are decided later, from the pixels.
+        A model that `fit` makes again, at another time or on another machine, is identified by its
+        options. Excludes flips and white: they are decided later, from the pixels.
         """
         recipe = {
             settings.flag(name): ",".join(map(str, value)) if isinstance(value, tuple) else value
@@ -97,7 +109,9 @@ class OpenedInputs:
 
     def with_white_level(self, white_level: int) -> "OpenedInputs":
         """The same inputs, in which this value of 16-bit images is white."""
-        framing = replace(self.framing, colours=self.framing.colours._replace(white_level=white_level))
+        framing = replace(
+            self.framing, colours=self.framing.colours._replace(white_level=white_level)
+        )
         return replace(self, spec=replace(self.spec, framing=framing))
 
     def with_flips(self, horizontal_flip: bool, reason: str = "") -> "TrainingInputs":
@@ -112,29 +126,41 @@ class TrainingInputs(OpenedInputs):
     """Inputs to train with: nothing in their recipe is open."""
 
     recipe: settings.DecidedRecipe
-    flip_reason: str = ""  # why `pixel_decisions` found that the images must not be mirrored; empty otherwise
+    flip_reason: str = (
+        ""  # why `pixel_decisions` found that the images must not be mirrored; empty otherwise
+    )
 
 
 def open_training_inputs(
-    untrained_model: Path, training_dataset: Path, validation_dataset: Path, epochs: int = TrainConfig.epochs
+    untrained_model: Path,
+    training_dataset: Path,
+    validation_dataset: Path,
+    epochs: int = TrainConfig.epochs,
 ) -> OpenedInputs:
     """Open all three; the number of `epochs` influences sizes, augmentation and label smoothing.
 
     Raises `InvalidModelDirectoryError`, `InvalidDatasetError`, `NotLabeledDatasetError`.
     """
     model = open_model_directory(untrained_model, UNTRAINED_MODEL)
-    return training_inputs(model, *open_training_datasets(training_dataset, validation_dataset), epochs)
+    return training_inputs(
+        model, *open_training_datasets(training_dataset, validation_dataset), epochs
+    )
 
 
 def training_inputs(
     model: ModelDirectory, training: ImageDirectory, validation: ImageDirectory, epochs: int
 ) -> OpenedInputs:
-    """Check headers, and decide what can be. Raises `InvalidModelDirectoryError`, `InvalidDatasetError`."""
+    """Check headers, and decide what can be.
+
+    Raises `InvalidModelDirectoryError`, `InvalidDatasetError`.
+    """
     headers = read_headers(training)
     training, bad_training = without_bad_images(training, headers.bad)
     validation, bad_validation = without_bad_images(validation, read_headers(validation).bad)
     identical = find_identical(training, validation)
-    recipe, size_reason = decide(model, headers.common_size, training.categories, epochs, sizes=headers.sizes)
+    recipe, size_reason = decide(
+        model, headers.common_size, training.categories, epochs, sizes=headers.sizes
+    )
     spec = _classifier_spec(model, training.categories, recipe)
     return OpenedInputs(
         model=model,
@@ -155,7 +181,9 @@ def training_inputs(
     )
 
 
-def open_training_datasets(training_dataset: Path, validation: Path) -> tuple[ImageDirectory, ImageDirectory]:
+def open_training_datasets(
+    training_dataset: Path, validation: Path
+) -> tuple[ImageDirectory, ImageDirectory]:
     """Open both, `with_same_categories`. Raises `InvalidDatasetError`, `NotLabeledDatasetError`."""
     training = open_image_directory(training_dataset, TRAINING_DATASET)
     return with_same_categories(training, open_image_directory(validation, VALIDATION_DATASET))
@@ -164,7 +192,10 @@ def open_training_datasets(training_dataset: Path, validation: Path) -> tuple[Im
 def with_same_categories(
     training: ImageDirectory, validation: ImageDirectory
 ) -> tuple[ImageDirectory, ImageDirectory]:
-    """Both, with the training categories. Raises `InvalidDatasetError`, `NotLabeledDatasetError`."""
+    """Both, with the training categories.
+
+    Raises `InvalidDatasetError`, `NotLabeledDatasetError`.
+    """
     for directory in (training, validation):
         directory.require_labels()
     with_images = [training.categories[index] for index in np.flatnonzero(training.class_counts())]
@@ -214,7 +245,10 @@ def open_scoring_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
 
 
 def open_images_at_any_depth(path: Path, port: str) -> tuple[ImageDirectory, Sequence[str]]:
-    """Open an image, or folders of any depth; return warnings, too. Raises `InvalidDatasetError`."""
+    """Open an image, or folders of any depth; return warnings, too.
+
+    Raises `InvalidDatasetError`.
+    """
     is_image = listing.suffix_of(path.name) in listing.SUFFIXES and os.path.isfile(path)
     if is_image and not (path.parent / META).exists():
         return images_of(listing.list_unlabelled([path.name], {}), path.parent, port), ()
@@ -234,7 +268,9 @@ def open_images_at_any_depth(path: Path, port: str) -> tuple[ImageDirectory, Seq
         raise InvalidDatasetError(f'{port} "{path}"', str(error)) from error
     if categories and all(name.count("/") == 1 for name in nested.file_names):
         return images, ()
-    return nested, [f"{nested.title} has images at several depths: its folders are not taken for categories."]
+    return nested, [
+        f"{nested.title} has images at several depths: its folders are not taken for categories."
+    ]
 
 
 def open_evaluation_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
@@ -255,20 +291,32 @@ def evaluation_inputs(model: ModelDirectory, images: ImageDirectory) -> ScoringI
             f"\nThe model knows:{bulleted([repr(name) for name in model.categories])}",
         )
     inputs = _scoring_inputs(model, images.with_categories(model.categories), is_limited=True)
-    return replace(inputs, warnings=(*inputs.warnings, *advice.familiarity_warnings(model, inputs.images)))
+    return replace(
+        inputs, warnings=(*inputs.warnings, *advice.familiarity_warnings(model, inputs.images))
+    )
 
 
-def _scoring_inputs(model: ModelDirectory, images: ImageDirectory, is_limited: bool) -> ScoringInputs:
+def _scoring_inputs(
+    model: ModelDirectory, images: ImageDirectory, is_limited: bool
+) -> ScoringInputs:
     warnings, headers = images.warnings(), read_headers(images)
     images, bad_images = without_bad_images(images, headers.bad, is_limited)
-    # A model of the designer does not record its image size: the designer scores images at their own size.
+    # A model of the designer does not record its image size: the designer scores images at their
+    # own size.
     recipe, size_reason = decide(model, headers.common_size, max_common_side=MAX_IMAGE_SIZE)
     spec = _classifier_spec(model, model.categories, recipe)
-    return ScoringInputs(model, images, spec, size_reason, tuple(bad_images), tuple(warnings), is_limited)
+    return ScoringInputs(
+        model, images, spec, size_reason, tuple(bad_images), tuple(warnings), is_limited
+    )
 
 
-def open_trained_model(trained_model: Path, image_size: int | None) -> tuple[ModelDirectory, ClassifierSpec]:
-    """Open one that may lack an `image_size`. Raises `InvalidModelDirectoryError`, `ParameterError`."""
+def open_trained_model(
+    trained_model: Path, image_size: int | None
+) -> tuple[ModelDirectory, ClassifierSpec]:
+    """Open one that may lack an `image_size`.
+
+    Raises `InvalidModelDirectoryError`, `ParameterError`.
+    """
     if image_size is not None and not MIN_IMAGE_SIZE <= image_size <= MAX_IMAGE_SIZE:
         expected = f"should be from {MIN_IMAGE_SIZE} to {MAX_IMAGE_SIZE}; it is {image_size}."
         raise ParameterError(f"{parameter('image_size')} {expected}")
@@ -276,7 +324,8 @@ def open_trained_model(trained_model: Path, image_size: int | None) -> tuple[Mod
     known = model.recipe.image_size or family_of(model.architecture).image_size
     if known is None and image_size is None:
         raise ParameterError(
-            f"{model.port} {model.root} does not record its image size; the designer's models never do."
+            f"{model.port} {model.root} does not record its image size; the designer's models never"
+            " do."
             f" Give it with {parameter('image_size')}."
         )
     if known is not None and image_size is not None and sides(known) != sides(image_size):

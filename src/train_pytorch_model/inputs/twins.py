@@ -1,10 +1,11 @@
 """Twins: files that are in both data sets of a run, or twice in one, and images that look alike.
 
-Images that look alike have perceptual hashes that differ in few bits, and so are found in buckets. A hash
-holds the signs of the 128 lowest frequencies of an image's brightness, of its discrete cosine transform, as
-in pHash (Zauner 2010), the lowest first. Re-encoding, resizing and other brightness change few signs;
-mirroring changes those of all odd horizontal frequencies, which are known, so that it needs no second hash.
-`tests/benchmarks/data_quality` measures what follows from that.
+Images that look alike have perceptual hashes that differ in few bits, and so are found in buckets.
+A hash holds the signs of the 128 lowest frequencies of an image's brightness, of its discrete
+cosine transform, as in pHash (Zauner 2010), the lowest first. Re-encoding, resizing and other
+brightness change few signs; mirroring changes those of all odd horizontal frequencies, which are
+known, so that it needs no second hash. `tests/benchmarks/data_quality` measures what follows from
+that.
 """
 
 import hashlib
@@ -32,18 +33,25 @@ MAX_HASHED_BYTES = 1 << 30  # a second or two
 NUM_BYTES = 16
 MAX_HASHED = 2_000_000  # images of a run; of more, there are no hashes
 SIDE = 32  # px of the thumbnail that is transformed
-SAMPLED_SIDE = 96  # px, at least, of the short side from which it is made: more costs time and adds nothing
+SAMPLED_SIDE = (
+    96  # px, at least, of the short side from which it is made: more costs time and adds nothing
+)
 MIN_CONTRAST = 2.0  # standard deviation of the thumbnail's brightness; below, the signs are noise
-# Copies of photographs differ in 0 to 4 bits at JPEG quality 60 or at half the size, in 12 (99 %: 21) when
-# cropped by 2 % on each side; CIFAR images of 32 px in up to 8. Unrelated photographs differ in 35 or more.
+# Copies of photographs differ in 0 to 4 bits at JPEG quality 60 or at half the size, in 12 (99 %:
+# 21) when cropped by 2 % on each side; CIFAR images of 32 px in up to 8. Unrelated photographs
+# differ in 35 or more.
 MAX_DISTANCE = 20
-DEVIATIONS = 6.5  # below the median distance: unrelated images of little variety, such as digits, are closer
+DEVIATIONS = (
+    6.5  # below the median distance: unrelated images of little variety, such as digits, are closer
+)
 MAX_SKEW = 1.3  # of the lower half of the distances
 MIN_SAMPLED = 20  # of fewer, copies would count as variety
 SAMPLED = 1000  # images whose distances to each other show their variety
 NUM_BANDS = 8  # the first bytes; a bucket shares two or three of them
 MANY = 200_000  # images, from which on sharing two bytes is too common
-MAX_PAIRS = 300_000_000  # compared, 10 s on one core; beyond, large buckets are not searched to their end
+MAX_PAIRS = (
+    300_000_000  # compared, 10 s on one core; beyond, large buckets are not searched to their end
+)
 
 _POSITIONS = np.arange(SIDE)
 _WAVES = np.cos(np.pi * np.outer(_POSITIONS, 2 * _POSITIONS + 1) / (2 * SIDE)).astype(np.float32)
@@ -61,8 +69,8 @@ class IdenticalFiles:
     """Pairs of byte-identical files in the data sets of a run."""
 
     pairs: np.ndarray
-    """(P, 2), int64: the first of identical files and each other one. Validation images are numbered on after
-    the training images, so that the first one is a training image if any is."""
+    """(P, 2), int64: the first of identical files and each other one. Validation images are
+    numbered on after the training images, so that the first one is a training image if any is."""
     num_training: int
     is_sample: bool  # whether not all files were compared
 
@@ -84,7 +92,9 @@ def find_identical(training: ImageDirectory, validation: ImageDirectory) -> Iden
 
 
 def read_image_hashes(model: Path) -> np.ndarray:
-    """Return the hashes (N, 16), uint8, of the images that a model was trained on; none if it has none."""
+    """Return the hashes (N, 16), uint8, of the images that a model was trained on; none if it has
+    none.
+    """
     try:
         content = read_bounded(model / IMAGE_HASHES, MAX_HASHED * NUM_BYTES)
     except MalformedFileError:  # another program's model, or too many images
@@ -96,8 +106,8 @@ def read_image_hashes(model: Path) -> np.ndarray:
 def identical_pairs(files: Sequence[Path]) -> np.ndarray:
     """Return (P, 2), int64: the indices of the first of byte-identical files and of each other one.
 
-    Files of one size are compared by their beginnings, and then by their sha256, the smallest first and up to
-    `MAX_HASHED_BYTES` in all. What cannot be read is in no pair: training reports it.
+    Files of one size are compared by their beginnings, and then by their sha256, the smallest first
+    and up to `MAX_HASHED_BYTES` in all. What cannot be read is in no pair: training reports it.
     """
     sizes: dict[int, int] = {}
 
@@ -147,21 +157,27 @@ class Pairs:
 
 
 def perceptual_hash(pixels: np.ndarray) -> np.ndarray:
-    """Return the hash (16,), uint8, of an RGB image (H, W, 3), uint8; zeros if it shows next to nothing."""
-    rows = pixels[:: max(1, min(pixels.shape[:2]) // SAMPLED_SIDE)]  # leaving out columns costs more time
+    """Return the hash (16,), uint8, of an RGB image (H, W, 3), uint8; zeros if it shows next to
+    nothing.
+    """
+    rows = pixels[
+        :: max(1, min(pixels.shape[:2]) // SAMPLED_SIDE)
+    ]  # leaving out columns costs more time
     grey = Image.fromarray(rows).convert("L")
     thumbnail = np.asarray(grey.resize((SIDE, SIDE), Image.Resampling.BILINEAR), np.float32)
     if thumbnail.std() < MIN_CONTRAST:
         return np.zeros(NUM_BYTES, np.uint8)
     strengths = (_WAVES @ thumbnail @ _WAVES.T)[_ROWS, _COLUMNS]
-    return np.packbits(strengths > 1e-2)  # symmetric images have frequencies of strength 0, up to rounding
+    return np.packbits(
+        strengths > 1e-2
+    )  # symmetric images have frequencies of strength 0, up to rounding
 
 
 def find_pairs(hashes: np.ndarray, num_known: int = 0) -> Pairs:
     """Return pairs of the images with `hashes` (N, 16), uint8; rows of zeros are no hashes.
 
-    Of images with the same hash, each is paired with the first one, and only the first one with others. Pairs
-    within the first `num_known` images are left out.
+    Of images with the same hash, each is paired with the first one, and only the first one with
+    others. Pairs within the first `num_known` images are left out.
     """
     words = np.ascontiguousarray(hashes).view(np.uint64)  # (N, 2)
     _, places, inverse = np.unique(words, axis=0, return_index=True, return_inverse=True)
@@ -169,7 +185,9 @@ def find_pairs(hashes: np.ndarray, num_known: int = 0) -> Pairs:
     is_hash, is_first = words.any(axis=1), firsts == np.arange(len(words))
     copies = np.flatnonzero(is_hash & ~is_first & (np.arange(len(words)) >= num_known))
     distinct = np.flatnonzero(is_hash & is_first)
-    near, distances, is_mirrored = _find_near(hashes[distinct], int(np.searchsorted(distinct, num_known)))
+    near, distances, is_mirrored = _find_near(
+        hashes[distinct], int(np.searchsorted(distinct, num_known))
+    )
     return Pairs(
         np.concatenate([np.stack([firsts[copies], copies], axis=1), distinct[near]]),
         np.concatenate([np.zeros(len(copies), np.int64), distances]),
@@ -178,10 +196,11 @@ def find_pairs(hashes: np.ndarray, num_known: int = 0) -> Pairs:
 
 
 def _find_near(hashes: np.ndarray, num_known: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return pairs (P, 2) of different hashes (N, 16), their distances (P,), and what is mirrored (P,), bool.
+    """Return pairs (P, 2) of different hashes (N, 16), their distances (P,), and what is mirrored
+    (P,), bool.
 
-    Hashes of a distance up to five always share three of eight bytes, up to six share two; at a distance of
-    12, usual for crops, nine in ten pairs share two.
+    Hashes of a distance up to five always share three of eight bytes, up to six share two; at a
+    distance of 12, usual for crops, nine in ten pairs share two.
     """
     count = len(hashes)
     variants = np.concatenate([hashes, hashes ^ _MIRROR])  # (2 N, 16)
@@ -193,7 +212,9 @@ def _find_near(hashes: np.ndarray, num_known: int) -> tuple[np.ndarray, np.ndarr
         keys = np.zeros(2 * count, np.int64)
         for byte in band:
             keys = keys << 8 | variants[:, byte]
-        for one, other in _pairs_in_buckets(keys, words[:, 0], limit, num_known, MAX_PAIRS // len(bands)):
+        for one, other in _pairs_in_buckets(
+            keys, words[:, 0], limit, num_known, MAX_PAIRS // len(bands)
+        ):
             distances = np.bitwise_count(words[one] ^ words[other]).sum(axis=1, dtype=np.int64)
             images = np.sort([one, other % count], axis=0)
             rows = np.stack([*images, distances, other >= count], axis=1)
@@ -209,8 +230,9 @@ def _pairs_in_buckets(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield (one, other), indices of equal keys whose `heads` differ in at most `limit` bits.
 
-    The keys (2 N,), int64, below 2^24, and heads (2 N,), uint64, the first halves of the hashes, are those of
-    N images and of their mirror images; `one` is no mirror image. At most about `max_pairs` are compared.
+    The keys (2 N,), int64, below 2^24, and heads (2 N,), uint64, the first halves of the hashes,
+    are those of N images and of their mirror images; `one` is no mirror image. At most about
+    `max_pairs` are compared.
     """
     count = len(keys) // 2
     is_searched = np.arange(len(keys)) % max(count, 1) >= num_known
@@ -235,17 +257,22 @@ def _pairs_in_buckets(
 
 
 def _max_distance(words: np.ndarray, mirrored: np.ndarray) -> int:
-    """Return how many bits of twins differ at most, from the words (N, 2), uint64, of a sample of images."""
+    """Return how many bits of twins differ at most, from the words (N, 2), uint64, of a sample of
+    images.
+    """
     sample = evenly_spaced(len(words), SAMPLED)
     if len(sample) < MIN_SAMPLED:
         return MAX_DISTANCE
     distances = np.minimum(
-        *(np.bitwise_count(words[sample, None] ^ other[sample]).sum(axis=2) for other in (words, mirrored))
+        *(
+            np.bitwise_count(words[sample, None] ^ other[sample]).sum(axis=2)
+            for other in (words, mirrored)
+        )
     )
     distances = distances[np.triu_indices(len(sample), 1)]
     median, most = np.quantile(distances, [0.5, 0.75])
-    # As of a normal distribution, by the lower half, which is what matters and wider for digits; bounded by
-    # the upper half, as twins widen the lower one.
+    # As of a normal distribution, by the lower half, which is what matters and wider for digits;
+    # bounded by the upper half, as twins widen the lower one.
     below = (median - distances)[distances <= median]
     deviation = min(np.sqrt((below**2).mean()), MAX_SKEW * (most - median) / 0.6745)
     return int(np.clip(median - DEVIATIONS * deviation, 0, MAX_DISTANCE))

@@ -1,20 +1,22 @@
 """Checkpoints of a run: snapshots of engine and state on the CPU, and their files.
 
-A checkpoint holds a snapshot, and a run returns to one when its loss is no longer finite: one mechanism for
-both. On disk it is a file of tensors, and a manifest that commits it.
+A checkpoint holds a snapshot, and a run returns to one when its loss is no longer finite: one
+mechanism for both. On disk it is a file of tensors, and a manifest that commits it.
 
     checkpoints/000012-3f9a61c2.safetensors   tensors, under a unique name, never modified
     checkpoints/000012-3f9a61c2.json          {"content": {"size": …, "sha256": …,   of the tensor file
                                                            "values": {…}},           plain values
                                                "sha256": of the content}
 
-A checkpoint exists once its manifest does. Both files are written under a temporary name, synced and renamed;
-as nothing refers to a new name yet, a mount that renames by copying does no harm. Everything is verified when
-read: every tensor format loads flipped bits silently (197 of 200 in torch's, 199 of 200 in this one).
+A checkpoint exists once its manifest does. Both files are written under a temporary name, synced
+and renamed; as nothing refers to a new name yet, a mount that renames by copying does no harm.
+Everything is verified when read: every tensor format loads flipped bits silently (197 of 200 in
+torch's, 199 of 200 in this one).
 
-The tensor file is a safetensors file, written piece by piece from the tensors' memory. The library's `save`
-copies all of it twice, and blocks the interpreter, and so every step, for 0.1 to 0.6 s with a ResNet-18's 133
-MB. What its `save_file` has written could not be compared, and a full disk would not raise an `OSError`.
+The tensor file is a safetensors file, written piece by piece from the tensors' memory. The
+library's `save` copies all of it twice, and blocks the interpreter, and so every step, for 0.1 to
+0.6 s with a ResNet-18's 133 MB. What its `save_file` has written could not be compared, and a full
+disk would not raise an `OSError`.
 """
 
 import hashlib
@@ -47,7 +49,11 @@ from train_pytorch_model.words.errors import CheckpointError, bulleted, paramete
 
 MAX_MANIFEST_BYTES = 256 << 20
 NUM_KEPT = 2  # the newest, and one to fall back to
-SHARED = ("network.", "momentum.", "best.")  # prefixes of tensors that are the same on all processes
+SHARED = (
+    "network.",
+    "momentum.",
+    "best.",
+)  # prefixes of tensors that are the same on all processes
 _FLOATS = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 _DTYPES = {**_FLOATS, torch.int64: "I64", torch.int32: "I32", torch.uint8: "U8", torch.bool: "BOOL"}
 _MANIFEST_NAME = re.compile(r"(\d{6,})-[0-9a-f]{8}\.json")
@@ -83,31 +89,44 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def tensor_file(tensors: Mapping[str, Tensor]) -> list[memoryview]:
-    """The content of a file of these tensors, on the CPU in C order, as pieces, which are their memory."""
+    """The content of a file of these tensors, on the CPU in C order, as pieces, which are their
+    memory.
+    """
     assert sys.byteorder == "little"  # as the format is
     # The largest items first, so that each tensor starts at a multiple of its item size.
     ordered = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))
     pieces = [tensors[name].view(-1).view(torch.uint8).numpy().data for name in ordered]
     header = {
-        name: {"dtype": _DTYPES[tensors[name].dtype], "shape": tensors[name].shape, "data_offsets": offsets}
-        for name, offsets in zip(ordered, pairwise(accumulate(map(len, pieces), initial=0)), strict=True)
+        name: {
+            "dtype": _DTYPES[tensors[name].dtype],
+            "shape": tensors[name].shape,
+            "data_offsets": offsets,
+        }
+        for name, offsets in zip(
+            ordered, pairwise(accumulate(map(len, pieces), initial=0)), strict=True
+        )
     }
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # the data begin at a multiple of 8 bytes
     return [memoryview(len(text).to_bytes(8, "little") + text), *pieces]
 
 
-def load_checkpoint(folder: Path, admit: Callable[[Checkpoint], None]) -> tuple[Checkpoint | None, list[str]]:
-    """The newest intact checkpoint, None if there is no manifest at all; and why newer ones were skipped.
+def load_checkpoint(
+    folder: Path, admit: Callable[[Checkpoint], None]
+) -> tuple[Checkpoint | None, list[str]]:
+    """The newest intact checkpoint, None if there is no manifest at all; and why newer ones were
+    skipped.
 
-    `admit` raises `MalformedFileError` for one that does not fit the run. Raises `CheckpointError` if there
-    are checkpoints but none is intact: a run never silently starts over.
+    `admit` raises `MalformedFileError` for one that does not fit the run. Raises `CheckpointError`
+    if there are checkpoints but none is intact: a run never silently starts over.
     """
     problems: list[str] = []
     try:
         manifests = _manifests(folder)
     except OSError as error:
-        raise CheckpointError(f"The checkpoints in {folder} cannot be read: {error.strerror}.") from error
+        raise CheckpointError(
+            f"The checkpoints in {folder} cannot be read: {error.strerror}."
+        ) from error
     for _, manifest in manifests:
         try:
             checkpoint = _read(manifest)
@@ -115,7 +134,9 @@ def load_checkpoint(folder: Path, admit: Callable[[Checkpoint], None]) -> tuple[
         except MalformedFileError as error:
             problems.append(f"{manifest.name}: {error}")
             continue
-        for _, damaged in manifests[: len(problems)]:  # which do not count among the newest, which are kept
+        for _, damaged in manifests[
+            : len(problems)
+        ]:  # which do not count among the newest, which are kept
             with suppress(OSError):  # it is skipped again
                 damaged.rename(damaged.with_name(damaged.name + ".damaged"))
         return checkpoint, problems
@@ -155,7 +176,11 @@ def _manifests(folder: Path) -> list[tuple[int, Path]]:
         names = [path.name for path in folder.iterdir()]
     except FileNotFoundError:
         return []
-    found = [(int(match[1]), folder / name) for name in names if (match := _MANIFEST_NAME.fullmatch(name))]
+    found = [
+        (int(match[1]), folder / name)
+        for name in names
+        if (match := _MANIFEST_NAME.fullmatch(name))
+    ]
     return sorted(found, reverse=True)
 
 
@@ -191,12 +216,16 @@ def restore(engine: Engine, state: State, snapshot: Snapshot, rolls_back: bool =
     network = engine.network
     network.load_state_dict(_part(snapshot.shared, "network."))
     for name, momentum in momentum_of(engine.optimizer, network).items():
-        momentum.copy_(snapshot.shared[f"momentum.{name}"])  # in place, because CUDA graphs hold its address
+        momentum.copy_(
+            snapshot.shared[f"momentum.{name}"]
+        )  # in place, because CUDA graphs hold its address
     if snapshot.values["scaler"]:  # empty if that run did not use float16
         engine.scaler.load_state_dict(snapshot.values["scaler"])
     set_running_statistics(network, snapshot.local["statistics"])
     best = _part(snapshot.shared, "best.")
-    best = {name: best[name] for name in network.state_dict() if name in best}  # the order of saved files
+    best = {
+        name: best[name] for name in network.state_dict() if name in best
+    }  # the order of saved files
     state.restore(snapshot.values, snapshot.local, best, rolls_back)
 
 
@@ -215,35 +244,48 @@ def check(engine: Engine, checkpoint: Checkpoint) -> None:
     known = needed | _prefixed("best.", network)
     for name, tensor in checkpoint.tensors.items():
         own = known.get(name, torch.empty(0))
-        if name.startswith((*SHARED, *margins)) and (own.shape, own.dtype) != (tensor.shape, tensor.dtype):
+        if name.startswith((*SHARED, *margins)) and (own.shape, own.dtype) != (
+            tensor.shape,
+            tensor.dtype,
+        ):
             raise MalformedFileError(f"{name} does not fit the run.")
     if not checkpoint.tensors.keys() >= needed.keys():
         raise MalformedFileError("a tensor of the network is missing.")
 
 
 def gather(snapshot: Snapshot, world: World) -> Checkpoint | None:
-    """Return the snapshots of all processes as one checkpoint on the main process, None on the others."""
+    """Return the snapshots of all processes as one checkpoint on the main process, None on the
+    others.
+    """
     rejected = world.gather(list(snapshot.values["position"]["rejected"].items()))
     by_rank = world.gather_on_main([dict(snapshot.local)])
     if not world.is_main:
         return None
     margins = {"margins": merge([each.pop("margins") for each in by_rank])}
-    local = {f"{name}.{rank}": value for rank, each in enumerate(by_rank) for name, value in each.items()}
+    local = {
+        f"{name}.{rank}": value for rank, each in enumerate(by_rank) for name, value in each.items()
+    }
     position = snapshot.values["position"] | {"rejected": dict(rejected)}
-    return Checkpoint({**snapshot.shared, **local, **margins}, {**snapshot.values, "position": position})
+    return Checkpoint(
+        {**snapshot.shared, **local, **margins}, {**snapshot.values, "position": position}
+    )
 
 
 def scatter(checkpoint: Checkpoint | None, world: World) -> Snapshot | None:
-    """Return the main process's checkpoint as each process's snapshot; None if there is no checkpoint.
+    """Return the main process's checkpoint as each process's snapshot; None if there is no
+    checkpoint.
 
-    If the number of processes has changed, all get the mean of the statistics, and rank 0 takes all sums. It
-    always takes all margins, which are the same sums whoever adds them.
+    If the number of processes has changed, all get the mean of the statistics, and rank 0 takes all
+    sums. It always takes all margins, which are the same sums whoever adds them.
     """
     checkpoint = world.broadcast(checkpoint)
     if checkpoint is None:
         return None
     tensors = checkpoint.tensors
-    statistics, sums = torch.stack(_by_rank(tensors, "statistics.")), torch.stack(_by_rank(tensors, "sums."))
+    statistics, sums = (
+        torch.stack(_by_rank(tensors, "statistics.")),
+        torch.stack(_by_rank(tensors, "sums.")),
+    )
     if len(sums) == world.size:
         local = {"statistics": statistics[world.rank], "sums": sums[world.rank]}
     else:
@@ -262,7 +304,11 @@ def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    return {
+        name.removeprefix(prefix): value
+        for name, value in tensors.items()
+        if name.startswith(prefix)
+    }
 
 
 def _by_rank(tensors: Mapping[str, Tensor], prefix: str) -> list[Tensor]:

@@ -23,7 +23,13 @@ from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.loop.fine_tuning import prepare_fine_tuning
 from train_pytorch_model.loop.optimizer import Precision, make_loss, make_optimizer
 from train_pytorch_model.loop.plan import Plan
-from train_pytorch_model.loop.step import CudaGraphStep, FlatGradients, Step, TrainStep, can_be_captured
+from train_pytorch_model.loop.step import (
+    CudaGraphStep,
+    FlatGradients,
+    Step,
+    TrainStep,
+    can_be_captured,
+)
 from train_pytorch_model.machine.console import logger, paragraph
 from train_pytorch_model.networks import batch_norms, models
 from train_pytorch_model.networks.shapes import adapt_to_cpu
@@ -35,11 +41,14 @@ MAX_AVERAGING = 0.1  # of the time of an eager pass; replaying and compiling sav
 
 @dataclass(frozen=True)
 class Engine:
-    """What computes: built once, in `start_engine`. Its tensors change as it trains; nothing else does."""
+    """What computes: built once, in `start_engine`. Its tensors change as it trains; nothing else
+    does."""
 
     plan: Plan  # complete: with what only the built network can tell
     network: nn.Module  # normalized float32 images (B, 3, H, W) → logits (B, C)
-    model: nn.Module  # uint8 images (B, 3, H, W) → logits (B, C); an `OnFrozenBackbone` to keep features
+    model: (
+        nn.Module
+    )  # uint8 images (B, 3, H, W) → logits (B, C); an `OnFrozenBackbone` to keep features
     optimizer: Optimizer
     scaler: GradScaler
     take_step: Step
@@ -51,14 +60,17 @@ class Engine:
     def begin_training(self, epoch: int, steps_done: int) -> None:
         """Prepare for the steps of an epoch, counted from 1, of which some may be done."""
         batch_norms.set_training_mode(self.network)
-        if isinstance(self.take_step, CudaGraphStep):  # compiling has to pay in the steps that are left
+        if isinstance(
+            self.take_step, CudaGraphStep
+        ):  # compiling has to pay in the steps that are left
             self.take_step.steps_left = self.plan.steps_left(epoch, steps_done)
 
     def randomize(self, batch: Batch, epoch: int, step: int) -> Batch:
-        """Seed the randomness of a step, dropout and CutMix, by (seed, epoch, step, rank); apply CutMix.
+        """Seed the randomness of a step, dropout and CutMix, by (seed, epoch, step, rank); apply
+        CutMix.
 
-        So no generator's state has to be saved. Next to a loader's threads `torch.manual_seed` takes 1.7 ms,
-        in which a fast GPU finishes a step.
+        So no generator's state has to be saved. Next to a loader's threads `torch.manual_seed`
+        takes 1.7 ms, in which a fast GPU finishes a step.
         """
         inputs, device = self.plan.inputs, self.world.device
         seed = derive_seed(self.plan.config.random_seed, "noise", epoch, step, self.world.rank)
@@ -72,7 +84,9 @@ class Engine:
         return with_cutmix(batch, len(inputs.categories), cutmix, seed) if cutmix else batch
 
     def features(self, images: Tensor) -> Tensor:
-        """Features (B, D), in the plan's precision, of up to `features_at_once` uint8 images (B, 3, H, W)."""
+        """Features (B, D), in the plan's precision, of up to `features_at_once` uint8 images (B, 3,
+        H, W).
+        """
         assert isinstance(self.model, models.OnFrozenBackbone)
         missing = self.plan.features_at_once - len(images)
         with self.plan.precision.autocast(self.world.device):
@@ -81,7 +95,9 @@ class Engine:
 
     def is_finite(self) -> bool:
         """Whether all weights and statistics are finite. Waits for the device."""
-        values = [value for value in self.network.state_dict().values() if value.is_floating_point()]
+        values = [
+            value for value in self.network.state_dict().values() if value.is_floating_point()
+        ]
         norms = torch._foreach_norm(values, ord=float("inf"))
         return bool(torch.isfinite(torch.stack([norm.float() for norm in norms])).all())
 
@@ -89,21 +105,23 @@ class Engine:
         """Average the running statistics over all processes, each of which has seen other images."""
         local = batch_norms.running_statistics(self.network)
         if self.world.size > 1 and len(local) > 0:
-            batch_norms.set_running_statistics(self.network, self.world.sum(local) / self.world.size)
+            batch_norms.set_running_statistics(
+                self.network, self.world.sum(local) / self.world.size
+            )
 
 
 def start_engine(plan: Plan, fitted: int | None = None) -> Engine:
     """Build the engine. Collective: all processes call it, and communicate in it.
 
-    On the main process, fine-tuning decodes a few training images; a GPU tries out what fits into its memory,
-    starting from `fitted` images if an earlier start of the run ran out of memory. Raises
-    `InvalidModelDirectoryError`, `ModuleOutOfMemoryError`.
+    On the main process, fine-tuning decodes a few training images; a GPU tries out what fits into
+    its memory, starting from `fitted` images if an earlier start of the run ran out of memory.
+    Raises `InvalidModelDirectoryError`, `ModuleOutOfMemoryError`.
     """
     config, inputs, world = plan.config, plan.inputs, plan.world
     network = _make_network(plan)
 
-    # The model, on the device. Fine-tuning computes with it before the optimizer exists, since the optimizer
-    # needs the learning rate factors.
+    # The model, on the device. Fine-tuning computes with it before the optimizer exists, since the
+    # optimizer needs the learning rate factors.
     normalize = Normalize(inputs.spec.mean, inputs.spec.std)
     model: nn.Module = nn.Sequential(normalize, network).to(world.device)
     model = model.to(memory_format=torch.channels_last)
@@ -154,8 +172,9 @@ def start_engine(plan: Plan, fitted: int | None = None) -> Engine:
 def _make_network(plan: Plan) -> nn.Module:
     """Return the network on the CPU, with the weights from which it starts."""
     config, inputs = plan.config, plan.inputs
-    # The seed comes first: a new head draws from the generator. Freezing comes before what changes weights or
-    # statistics, which leave frozen layers alone; layers are replaced for the CPU last, with their weights.
+    # The seed comes first: a new head draws from the generator. Freezing comes before what changes
+    # weights or statistics, which leave frozen layers alone; layers are replaced for the CPU last,
+    # with their weights.
     torch.manual_seed(derive_seed(config.random_seed, "weights"))
     network = models.build_model(inputs.model, inputs.categories)
     if inputs.recipe.freeze_backbone:
@@ -179,7 +198,8 @@ def _make_network(plan: Plan) -> nn.Module:
 
 @dataclass
 class Trials:
-    """Trial passes of a model, on black images of the size in `framing`, before the first training step."""
+    """Trial passes of a model, on black images of the size in `framing`, before the first training
+    step."""
 
     model: nn.Module
     network: nn.Module  # the part of `model` that the `optimizer` trains
@@ -188,8 +208,13 @@ class Trials:
     precision: Precision
     world: World
 
-    def fitting_micro_batch(self, batch_size: int, at_most: int | None, min_local_batch: int) -> int | None:
-        """Images of a batch that every process's memory holds; None: all. Raises `ModuleOutOfMemoryError`."""
+    def fitting_micro_batch(
+        self, batch_size: int, at_most: int | None, min_local_batch: int
+    ) -> int | None:
+        """Images of a batch that every process's memory holds; None: all.
+
+        Raises `ModuleOutOfMemoryError`.
+        """
         largest = max(min_local_batch, min(batch_size, at_most or batch_size))
         if self.world.device.type == "cuda" or at_most:
             with self._restoring():
@@ -197,12 +222,15 @@ class Trials:
                 largest = largest_that_fits(trial, largest, min_local_batch, self.world)
         if largest >= batch_size:
             return None
-        parts = f"a step of {batch_size} accumulates the gradients of {math.ceil(batch_size / largest)}"
+        parts = (
+            f"a step of {batch_size} accumulates the gradients of {math.ceil(batch_size / largest)}"
+        )
         paragraph(f"{largest} images at once: {parts} micro-batches", "Memory")
         return largest
 
     def settle_buckets(self, replicated: nn.Module, num_images: int) -> None:
-        """Run two backward passes of the model in DDP, which rebuilds its buckets after the first one.
+        """Run two backward passes of the model in DDP, which rebuilds its buckets after the first
+        one.
 
         It sums in bucket order: without this, a resumed run's first step would have another order.
         """
@@ -211,7 +239,10 @@ class Trials:
                 self._pass(replicated, num_images)
 
     def average_soon(self, gradients: FlatGradients, num_images: int) -> bool:
-        """Whether averaging gradients at once takes little: DDP does it while computing them. Collective."""
+        """Whether averaging gradients at once takes little: DDP does it while computing them.
+
+        Collective.
+        """
         device, world = self.world.device, self.world
 
         def seconds_of(call: Callable[[], None]) -> float:
@@ -226,16 +257,22 @@ class Trials:
                 computed_s = seconds_of(lambda: self._pass(self.model, num_images))
                 world.average_(gradients.values)  # all processes have arrived
                 averaged_s = seconds_of(lambda: world.average_(gradients.values))
-        computed_s, averaged_s = world.max(torch.tensor([computed_s, averaged_s], device=device)).tolist()
+        computed_s, averaged_s = world.max(
+            torch.tensor([computed_s, averaged_s], device=device)
+        ).tolist()
         is_soon = bool(averaged_s <= MAX_AVERAGING * computed_s)
-        how = "at once, between CUDA graphs" if is_soon else "while they are computed, by eager steps"
+        how = (
+            "at once, between CUDA graphs" if is_soon else "while they are computed, by eager steps"
+        )
         took = f"all take {1e3 * averaged_s:.1f} ms, computing {1e3 * computed_s:.1f} ms"
         paragraph(f"{how}: {took}", "Averaging")
         return is_soon
 
     def compiled(self, shape: Sequence[int]) -> nn.Module | None:
         """The model, compiled for steps on images (B, 3, H, W) of a shape; None if that fails."""
-        paragraph("the network, which takes a minute or two and saves a quarter of each step", "Compiling")
+        paragraph(
+            "the network, which takes a minute or two and saves a quarter of each step", "Compiling"
+        )
         model = cast(nn.Module, torch.compile(self.model, dynamic=False))
         # Hide warnings meant for the network's authors, and keep the RNG state for the next step.
         rng_state_kept = torch.random.fork_rng([self.world.device.index])
@@ -272,8 +309,8 @@ class Trials:
 def largest_that_fits(trial: Callable[[int], None], largest: int, least: int, world: World) -> int:
     """`largest` images, halved until they fit, down to `least`; the same on all processes.
 
-    `trial` computes that many images in this process alone, without communication: a process that runs out
-    of memory would leave the others waiting. Raises `ModuleOutOfMemoryError`.
+    `trial` computes that many images in this process alone, without communication: a process that
+    runs out of memory would leave the others waiting. Raises `ModuleOutOfMemoryError`.
     """
     images = largest
     while True:
@@ -292,8 +329,12 @@ def largest_that_fits(trial: Callable[[int], None], largest: int, least: int, wo
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether memory has run out, on a GPU or on the CPU, whose allocator raises a plain `RuntimeError`."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
+    """Whether memory has run out, on a GPU or on the CPU, whose allocator raises a plain
+    `RuntimeError`.
+    """
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(
+        error
+    )
 
 
 def nothing_fits(least: int) -> ModuleOutOfMemoryError:

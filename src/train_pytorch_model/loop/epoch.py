@@ -1,4 +1,6 @@
-"""One epoch: its batches, and training and validation as plain loops, whose caller acts between the steps."""
+"""One epoch: its batches, and training and validation as plain loops, whose caller acts between the
+steps.
+"""
 
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -76,9 +78,13 @@ class Batches:
     def _read(self, current: Pass, then: Callable[[], Pass | None]) -> Reading:
         kept = self._kept
         part = kept.to_compute if kept else lambda given: given
-        batches = self._loader.batches(part(current), lambda: part(after) if (after := then()) else None)
+        batches = self._loader.batches(
+            part(current), lambda: part(after) if (after := then()) else None
+        )
         batches = loading.on_device(batches, self._plan.world.device)
-        return Reading(len(current.plan), kept.batches(current, batches) if kept else batches, self._loader)
+        return Reading(
+            len(current.plan), kept.batches(current, batches) if kept else batches, self._loader
+        )
 
     def _training_pass(self, state: State, epoch: int, images_done: int = 0) -> Pass:
         plan, images = self._plan, state.images["training"]
@@ -94,7 +100,9 @@ class Batches:
 
     def _validation_pass(self, state: State) -> Pass:
         plan, images, framing = self._plan, state.images["validation"], self._plan.inputs.framing
-        planned = plan_validation(len(images), plan.validated_at_once, plan.world.rank, plan.world.size)
+        planned = plan_validation(
+            len(images), plan.validated_at_once, plan.world.rank, plan.world.size
+        )
         planned = planned[: self._max_steps]
         read = loading.read_for_inference(images, framing, self._caches.validation)
         key = f"validation of {len(images)} images, {len(planned)} batches"
@@ -103,9 +111,14 @@ class Batches:
 
 @contextmanager
 def open_batches(
-    plan: Plan, readers: Decoders | None, max_steps: int | None = None, features: Compute | None = None
+    plan: Plan,
+    readers: Decoders | None,
+    max_steps: int | None = None,
+    features: Compute | None = None,
 ) -> Iterator[Batches]:
-    """Batches, for a `with`; `readers` have no request yet; `features` of a frozen backbone, if kept."""
+    """Batches, for a `with`; `readers` have no request yet; `features` of a frozen backbone, if
+    kept.
+    """
     with open_caches(plan.cache, plan.world) as caches:
         if readers is not None:
             readers.share(caches.shared)
@@ -119,13 +132,16 @@ def report_every(print_frequency: int, steps_per_epoch: int) -> int:
     return next(steps for steps in range(most, 0, -1) if print_frequency % steps == 0)
 
 
-def train_epoch(engine: Engine, state: State, left: Reading) -> Iterator[tuple[Tensor, StepReport | None]]:
-    """Train on the batches that are left in the open epoch; after each step yield a sum and a report.
+def train_epoch(
+    engine: Engine, state: State, left: Reading
+) -> Iterator[tuple[Tensor, StepReport | None]]:
+    """Train on the batches that are left in the open epoch; after each step yield a sum and a
+    report.
 
-    That is the sum of this process's losses, detached, on the device, and a report if one is due; on a GPU,
-    that of the step before, which is read without waiting for the device. The state is complete then: the
-    caller may save it, or abandon the epoch. At the end, `state.trained` is set. Raises `InvalidDatasetError`
-    if too many images cannot be read, `ModuleOutOfMemoryError`.
+    That is the sum of this process's losses, detached, on the device, and a report if one is due;
+    on a GPU, that of the step before, which is read without waiting for the device. The state is
+    complete then: the caller may save it, or abandon the epoch. At the end, `state.trained` is set.
+    Raises `InvalidDatasetError` if too many images cannot be read, `ModuleOutOfMemoryError`.
     """
     plan, progress, world = engine.plan, state.progress, engine.world
     every = report_every(plan.config.print_frequency, plan.steps_per_epoch)
@@ -163,8 +179,9 @@ def train_epoch(engine: Engine, state: State, left: Reading) -> Iterator[tuple[T
 def validate(engine: Engine, state: State, left: Reading) -> Iterator[None]:
     """Validate the current network; yield after each batch.
 
-    At the end, `state.validated` is set, the same on every process, and `state.results` of this process's
-    images. Raises `InvalidDatasetError` if too many images cannot be read, `ModuleOutOfMemoryError`.
+    At the end, `state.validated` is set, the same on every process, and `state.results` of this
+    process's images. Raises `InvalidDatasetError` if too many images cannot be read,
+    `ModuleOutOfMemoryError`.
     """
     started_at = time.perf_counter()
     engine.average_statistics()
@@ -176,7 +193,9 @@ def validate(engine: Engine, state: State, left: Reading) -> Iterator[None]:
 
 
 def validate_best(engine: Engine, state: State, left: Reading) -> Iterator[None]:
-    """Validate the best epoch's weights again, after an interruption since then; yield after each batch."""
+    """Validate the best epoch's weights again, after an interruption since then; yield after each
+    batch.
+    """
     engine.network.load_state_dict(state.best.weights)
     for times in state.progress.times[state.best.epoch - 1 : state.best.epoch]:
         engine.world.use_threads(times.threads)  # for the bits of then
@@ -191,18 +210,26 @@ class ThreadWatch:
         self._since = None if world.threads.is_fixed else CoreTimes.now()
 
     def after_step(self) -> None:
-        """Every half minute: take as many threads for the next steps as there were free cores in it."""
+        """Every half minute: take as many threads for the next steps as there were free cores in
+        it.
+        """
         if self._since is None or time.monotonic() - self._since.at_s < THREADS_EVERY_S:
             return
         since, self._since = self._since, CoreTimes.now()
         threads = choose_threads(self._cores, since, self._since)
         if threads.count != torch.get_num_threads():
             torch.set_num_threads(threads.count)
-            logger.info(f"From here on {counted(threads.count, 'thread', 'threads')}: {threads.reason}.")
+            logger.info(
+                f"From here on {counted(threads.count, 'thread', 'threads')}: {threads.reason}."
+            )
 
 
-def _predict(engine: Engine, state: State, left: Reading) -> Generator[None, None, tuple[Sums, ImageResults]]:
-    """Predict, yielding after each batch; not in DDP, which would wait for processes without a batch."""
+def _predict(
+    engine: Engine, state: State, left: Reading
+) -> Generator[None, None, tuple[Sums, ImageResults]]:
+    """Predict, yielding after each batch; not in DDP, which would wait for processes without a
+    batch.
+    """
     plan, device = engine.plan, engine.world.device
     sums, outcomes, rejected = Sums(device), OutcomeRows(device), dict[int, str]()
     num_classes, indices = len(plan.inputs.categories), [np.empty(0, np.int64)]
@@ -223,12 +250,16 @@ def _predict(engine: Engine, state: State, left: Reading) -> Generator[None, Non
             indices.append(batch.indices)
             rejected |= batch.rejected
             yield
-    places = state.images["validation"].places_in(state.given["validation"], np.concatenate(indices))
+    places = state.images["validation"].places_in(
+        state.given["validation"], np.concatenate(indices)
+    )
     logits_of_all = torch.cat(kept_logits).numpy(force=True)
     return sums, ImageResults(places, outcomes.outcomes(), logits_of_all, rejected)
 
 
-def _report_later(engine: Engine, state: State, lr: float, started_at: float) -> Callable[[], StepReport]:
+def _report_later(
+    engine: Engine, state: State, lr: float, started_at: float
+) -> Callable[[], StepReport]:
     """Start reading the sums; called a step later, what is returned does not wait for the device."""
     step, read = state.progress.steps_done, state.sums.reduce_later(engine.world)
 
@@ -242,7 +273,9 @@ def _report_later(engine: Engine, state: State, lr: float, started_at: float) ->
 
 @contextmanager
 def explaining_out_of_memory(plan: Plan, images: int) -> Iterator[None]:
-    """If memory runs out while `images` are computed at once, raise `ModuleOutOfMemoryError`: what to do."""
+    """If memory runs out while `images` are computed at once, raise `ModuleOutOfMemoryError`: what
+    to do.
+    """
     trained, least = plan.trained_at_once, plan.min_local_batch
     try:
         yield

@@ -1,10 +1,12 @@
-"""What a pass over images finds out, kept on the device: loss and accuracy, outcomes and margins of images.
+"""What a pass over images finds out, kept on the device: loss and accuracy, outcomes and margins of
+images.
 
-Loss and accuracy are sums that are reduced and divided once. A margin says how surely the network prefers an
-image's category to all others. Wrong labels are learned late, against what the other images teach: the mean
-over the epochs until then of the margin between the given category and the best other one finds them (Pleiss
-et al. 2020, Identifying Mislabeled Data using the Area Under the Margin Ranking). It is squashed to the
-probability of the given category against the other one, so that no epoch outweighs the others.
+Loss and accuracy are sums that are reduced and divided once. A margin says how surely the network
+prefers an image's category to all others. Wrong labels are learned late, against what the other
+images teach: the mean over the epochs until then of the margin between the given category and the
+best other one finds them (Pleiss et al. 2020, Identifying Mislabeled Data using the Area Under the
+Margin Ranking). It is squashed to the probability of the given category against the other one, so
+that no epoch outweighs the others.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,14 +20,18 @@ from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.classifier import exact_device
 from train_pytorch_model.measures.evaluation import TOP_K, Outcomes
 
-UNIT = 1 << 16  # integers per 1.0: sums of integers are the same in any order, on any number of processes
+UNIT = (
+    1 << 16
+)  # integers per 1.0: sums of integers are the same in any order, on any number of processes
 MIXED = -1  # in place of the margin of an image that CutMix has changed
 MAX_CATEGORIES = 1 << 18
 MAX_EPOCH = (1 << 13) - 1
 
 
 def read_later(values: Tensor) -> Callable[[], list[float]]:
-    """Start copying values to the host, or read them on a CPU; called a step later, this does not wait."""
+    """Start copying values to the host, or read them on a CPU; called a step later, this does not
+    wait.
+    """
     if values.device.type != "cuda":
         read: list[float] = values.flatten().tolist()
         return lambda: read
@@ -47,7 +53,9 @@ class Metrics:
     """Means over the images of a pass."""
 
     loss: float  # mean cross entropy in nats; NaN over no images
-    top1: float  # fraction of images whose true category has the highest logit; ties go to the first
+    top1: (
+        float  # fraction of images whose true category has the highest logit; ties go to the first
+    )
     top5: float  # fraction of images whose true category is among the five, or all, most probable
     images: int
 
@@ -57,11 +65,14 @@ class Sums:
 
     def __init__(self, device: torch.device) -> None:
         self.values = torch.zeros(4, dtype=torch.float64, device=exact_device(device))
-        """Loss, top-1 hits, top-5 hits, images: float64 for exact counts and a loss that does not drift."""
+        """Loss, top-1 hits, top-5 hits, images: float64 for exact counts and a loss that does not
+        drift."""
 
     @torch.no_grad()
     def add(self, loss_sum: Tensor, logits: Tensor, targets: Tensor) -> None:
-        """Add a batch: the sum of its losses, logits (B, C), targets (B,) or their probabilities (B, C)."""
+        """Add a batch: the sum of its losses, logits (B, C), targets (B,) or their probabilities
+        (B, C).
+        """
         ranks = _ranks(logits, targets if targets.ndim == 1 else targets.argmax(dim=1))
         device = self.values.device
         count = torch.full((), len(targets), device=device)
@@ -102,25 +113,35 @@ class OutcomeRows:
 
     def outcomes(self) -> Outcomes:
         """The outcomes of all batches, in their order. Waits for the device."""
-        targets, predicted, confidences, of_target, ranks = torch.cat(self._rows, dim=1).cpu().numpy()
-        targets, predicted, ranks = (column.astype(np.int64) for column in (targets, predicted, ranks))
+        targets, predicted, confidences, of_target, ranks = (
+            torch.cat(self._rows, dim=1).cpu().numpy()
+        )
+        targets, predicted, ranks = (
+            column.astype(np.int64) for column in (targets, predicted, ranks)
+        )
         return Outcomes(targets, predicted, confidences, of_target, ranks)
 
 
 def _ranks(logits: Tensor, targets: Tensor) -> Tensor:
     """(B,): the rank of the true category, counted from 0; of equal logits the first ranks higher.
 
-    One rule for top-1 and top-5: `topk` orders ties arbitrarily, and in bfloat16 many logits are equal. NaN
-    ranks above all other logits, but last for the true category, so that it never counts as a hit.
+    One rule for top-1 and top-5: `topk` orders ties arbitrarily, and in bfloat16 many logits are
+    equal. NaN ranks above all other logits, but last for the true category, so that it never counts
+    as a hit.
     """
     of_target = logits.gather(1, targets.unsqueeze(1))  # (B, 1)
-    is_later = torch.arange(logits.shape[1], device=logits.device) >= targets.unsqueeze(1)  # or itself
+    is_later = torch.arange(logits.shape[1], device=logits.device) >= targets.unsqueeze(
+        1
+    )  # or itself
     behind = (logits < of_target) | ((logits == of_target) & is_later)
     return logits.shape[1] - behind.sum(dim=1)
 
 
 def margins_of(logits: Tensor, targets: Tensor) -> Tensor:
-    """(2, B), int32: margins, 0 to `UNIT`, or `MIXED`; best others. Targets: (B,), or (B, C) like logits."""
+    """(2, B), int32: margins, 0 to `UNIT`, or `MIXED`; best others.
+
+    Targets: (B,), or (B, C) like logits.
+    """
     logits, is_mixed = logits.detach().float(), None
     if targets.ndim == 2:
         certainty, targets = targets.max(dim=1)
@@ -141,13 +162,17 @@ class Margins:
         self._added: list[tuple[np.ndarray, Tensor]] = []
 
     def add(self, indices: np.ndarray, epoch: int, margins: Tensor) -> None:
-        """Add a step of an epoch, counted from 1: the indices of its images (B,), and `margins_of` them."""
+        """Add a step of an epoch, counted from 1: the indices of its images (B,), and `margins_of`
+        them.
+        """
         latest = min(epoch, MAX_EPOCH) * MAX_CATEGORIES
         self._added.append((indices, torch.stack([margins[0], margins[1] + latest])))
 
     @property
     def values(self) -> Tensor:
-        """(2, 3, N), int32, all and counting: sums, counts, last best other + `MAX_CATEGORIES` x epoch."""
+        """(2, 3, N), int32, all and counting: sums, counts, last best other + `MAX_CATEGORIES` x
+        epoch.
+        """
         if self._added:
             indices = np.concatenate([indices for indices, _ in self._added])
             rows = torch.cat([rows for _, rows in self._added], dim=1)
@@ -170,7 +195,9 @@ class Margins:
         self._values.copy_(values)
 
     def reduce(self, world: World) -> tuple[np.ndarray, np.ndarray]:
-        """Mean margins (N,), float64, NaN for none, and best other categories (N,), of all processes."""
+        """Mean margins (N,), float64, NaN for none, and best other categories (N,), of all
+        processes.
+        """
         sums, counts = world.sum(self.values[1, :2]).numpy(force=True)
         (latest,) = world.max(self.values[1, 2:]).numpy(force=True)
         means = np.where(counts > 0, sums / UNIT / np.maximum(counts, 1), np.nan)
@@ -180,4 +207,6 @@ class Margins:
 def merge(values: Sequence[Tensor]) -> Tensor:
     """The values of `Margins` of several processes as those of one."""
     stacked = torch.stack([*values], dim=2)  # (2, 3, processes, number of images)
-    return torch.cat([stacked[:, :2].sum(dim=2, dtype=torch.int32), stacked[:, 2:].amax(dim=2)], dim=1)
+    return torch.cat(
+        [stacked[:, :2].sum(dim=2, dtype=torch.int32), stacked[:, 2:].amax(dim=2)], dim=1
+    )

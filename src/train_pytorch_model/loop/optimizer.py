@@ -31,8 +31,9 @@ WEIGHT_DECAY = 1e-4  # not for biases and norms, which are one-dimensional
 POWER = 2  # of the learning rate's decay
 # As in the recipes of DeiT, Swin and ConvNeXt; AdamW multiplies it by the learning rate.
 ADAMW_WEIGHT_DECAY = 0.05
-# Of the learning rate, whose default of 0.001 suits SGD. The recipes of ViT, Swin and ConvNeXt, scaled by the
-# square root to 16 images a step, come to 1e-4 to 2e-4; tiny networks train faster with more.
+# Of the learning rate, whose default of 0.001 suits SGD. The recipes of ViT, Swin and ConvNeXt,
+# scaled by the square root to 16 images a step, come to 1e-4 to 2e-4; tiny networks train faster
+# with more.
 ADAMW_RATE = 0.3
 BFLOAT16_CAPABILITY = (8, 0)  # Ampere; before it, bfloat16 is emulated
 FLOAT16_CAPABILITY = (7, 0)  # Volta; before it, float16 gains no speed
@@ -54,8 +55,12 @@ class OptimizerChoice:
         return f"{'AdamW' if self.name == 'adamw' else 'SGD'} ({self.reason})"
 
 
-def choose_optimizer(recipe: DecidedRecipe, network: nn.Module, is_trained: bool) -> OptimizerChoice:
-    """The recipe's; for `auto`, AdamW without batch norms from random weights, so not if `is_trained`."""
+def choose_optimizer(
+    recipe: DecidedRecipe, network: nn.Module, is_trained: bool
+) -> OptimizerChoice:
+    """The recipe's; for `auto`, AdamW without batch norms from random weights, so not if
+    `is_trained`.
+    """
     if recipe.optimizer != "auto":
         return OptimizerChoice(recipe.optimizer, "the recipe says so")
     if any(batch_norms(network)):
@@ -72,19 +77,25 @@ def make_optimizer(
     factors: Mapping[nn.Parameter, float] = MappingProxyType({}),
     name: OptimizerName = "sgd",
 ) -> Optimizer:
-    """The optimizer of all trainable parameters; each step sets their rates, scaled by their `factors`."""
+    """The optimizer of all trainable parameters; each step sets their rates, scaled by their
+    `factors`.
+    """
     trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
     weight_decay = WEIGHT_DECAY if name == "sgd" else ADAMW_WEIGHT_DECAY
     groups: dict[tuple[bool, float], list[nn.Parameter]] = {}
     for parameter in trained:
         groups.setdefault((parameter.ndim > 1, factors.get(parameter, 1.0)), []).append(parameter)
     settings = [
-        {"params": parameters, "weight_decay": weight_decay if is_decayed else 0.0, "lr_factor": factor}
+        {
+            "params": parameters,
+            "weight_decay": weight_decay if is_decayed else 0.0,
+            "lr_factor": factor,
+        }
         for (is_decayed, factor), parameters in groups.items()
     ]
-    # Fused: 2.3 times as fast as the for-loop implementation on a CPU. Their state exists from the beginning:
-    # checkpoints and CUDA graphs need it, and if the scaler skipped the first step, SGD would continue from
-    # uninitialized momentum.
+    # Fused: 2.3 times as fast as the for-loop implementation on a CPU. Their state exists from the
+    # beginning: checkpoints and CUDA graphs need it, and if the scaler skipped the first step, SGD
+    # would continue from uninitialized momentum.
     if name == "sgd":
         optimizer: Optimizer = SGD(settings, lr=0.0, momentum=MOMENTUM, nesterov=True, fused=True)
         for parameter in trained:
@@ -102,7 +113,9 @@ def make_optimizer(
 
 
 def momentum_of(optimizer: Optimizer, network: nn.Module) -> dict[str, Tensor]:
-    """The optimizer's tensors: for SGD by the parameter's name, for AdamW by `NAME.exp_avg` and so on."""
+    """The optimizer's tensors: for SGD by the parameter's name, for AdamW by `NAME.exp_avg` and so
+    on.
+    """
     return {
         name if key == "momentum_buffer" else f"{name}.{key}": value
         for name, parameter in network.named_parameters()
@@ -119,7 +132,8 @@ def set_learning_rate(optimizer: Optimizer, lr: float | Tensor) -> None:
 
 @dataclass(frozen=True)
 class PolynomialSchedule:
-    """Linear warmup and polynomial decay. Step → learning rate: a pure function, with no state to save.
+    """Linear warmup and polynomial decay. Step → learning rate: a pure function, with no state to
+    save.
 
     With W = `warmup_steps` and T = `total_steps`, step s (counted from 0) has the learning rate
     `peak_lr * (s + 1) / W` for s < W, then `peak_lr * (1 - (s - W) / (T - W)) ** 2`:
@@ -140,17 +154,19 @@ class PolynomialSchedule:
 def make_loss(inputs: TrainingInputs, world: World) -> LossSum:
     """Cross entropy with the recipe's options, summed over a batch.
 
-    With `balance_classes`, the log frequency of each category is added to its logits first (Menon and others,
-    ICLR 2021, equation 10, tau 1), so that the network's own logits need not encode it.
+    With `balance_classes`, the log frequency of each category is added to its logits first (Menon
+    and others, ICLR 2021, equation 10, tau 1), so that the network's own logits need not encode it.
     """
     smoothing = inputs.recipe.label_smoothing
     cross_entropy = functools.partial(F.cross_entropy, label_smoothing=smoothing, reduction="sum")
     if not inputs.recipe.balance_classes:
         return cross_entropy
-    # Inverse-frequency class weights are worse than none: if a category has one image of a thousand, a step
-    # that contains it forgets the other categories.
+    # Inverse-frequency class weights are worse than none: if a category has one image of a
+    # thousand, a step that contains it forgets the other categories.
     counts = np.maximum(inputs.training.class_counts(), 1)
-    log_frequencies = torch.tensor(np.log(counts / counts.sum()), dtype=torch.float32, device=world.device)
+    log_frequencies = torch.tensor(
+        np.log(counts / counts.sum()), dtype=torch.float32, device=world.device
+    )
     return lambda logits, targets: cross_entropy(logits + log_frequencies, targets)
 
 
@@ -167,7 +183,9 @@ class Precision:
         return nullcontext() if is_exact else torch.autocast(device.type, dtype=self.dtype)
 
     def scaler(self, device: torch.device) -> GradScaler:
-        """A loss scaler for float16, else disabled; never waits: fused optimizers skip steps themselves."""
+        """A loss scaler for float16, else disabled; never waits: fused optimizers skip steps
+        themselves.
+        """
         return GradScaler(device.type, enabled=self.dtype == torch.float16)
 
     @property
@@ -180,7 +198,9 @@ class Precision:
 
 
 def choose_precision(requested: str, device: torch.device) -> Precision:
-    """The recipe's precision; for `auto`, bfloat16 if the hardware supports it, else float16 or float32."""
+    """The recipe's precision; for `auto`, bfloat16 if the hardware supports it, else float16 or
+    float32.
+    """
     if requested != "auto":
         return Precision(getattr(torch, requested), "the recipe says so")
     if device.type == "cuda":

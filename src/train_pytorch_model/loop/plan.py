@@ -1,4 +1,5 @@
-"""The plan of a run: everything that is decided before the first step, with the reason for each decision.
+"""The plan of a run: everything that is decided before the first step, with the reason for each
+decision.
 
 It is printed, logged to MLflow and shown in the report; nobody else remembers a decision.
 """
@@ -27,13 +28,16 @@ from train_pytorch_model.words import errors
 from train_pytorch_model.words.errors import counted, parameter
 from train_pytorch_model.words.settings import TrainConfig
 
-VALIDATED_AT_ONCE = 4  # times as many images of a size as in training: each needs a tenth of the memory
+VALIDATED_AT_ONCE = (
+    4  # times as many images of a size as in training: each needs a tenth of the memory
+)
 MAX_VALIDATED_AT_ONCE = 512
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run will do. The last three fields are what only the built network can tell (`start_engine`)."""
+    """What a run will do. The last three fields are what only the built network can tell
+    (`start_engine`)."""
 
     config: TrainConfig
     inputs: TrainingInputs
@@ -43,7 +47,9 @@ class Plan:
     framings: tuple[Framing, ...]  # framing of the training images, by epoch
     min_local_batch: int  # the fewest images of a step that batch norm can work on
     keeps_statistics: bool  # whether batch norms are fine-tuned with frozen, pretrained statistics
-    num_kept: int  # how many first parameters fine-tuning leaves as they are; 0 for a frozen backbone
+    num_kept: (
+        int  # how many first parameters fine-tuning leaves as they are; 0 for a frozen backbone
+    )
     steps_per_epoch: int
     optimizer: optimizers.OptimizerChoice
     schedule: optimizers.PolynomialSchedule
@@ -51,10 +57,14 @@ class Plan:
     cache: CachePlan
     head_lr_factor: float = 1.0  # learning rate of the last layer, as a multiple of the schedule's
     body_lr_factor: float = 1.0  # learning rate of all other layers likewise; 1 if they are frozen
-    micro_batch: int | None = None  # images that fit into memory at once; None if a whole batch does
+    micro_batch: int | None = (
+        None  # images that fit into memory at once; None if a whole batch does
+    )
 
     def learning_rate(self, epoch: int, step: int, rollback_factor: float) -> float:
-        """The rate of a step, from 0, of an epoch, from 1: the schedule's times the rollback factor."""
+        """The rate of a step, from 0, of an epoch, from 1: the schedule's times the rollback
+        factor.
+        """
         return self.schedule((epoch - 1) * self.steps_per_epoch + step) * rollback_factor
 
     @property
@@ -73,7 +83,9 @@ class Plan:
         if self.world.device.type != "cuda":
             return trained
         most = max(trained, min(VALIDATED_AT_ONCE * trained, MAX_VALIDATED_AT_ONCE))
-        return max(1, most * self.inputs.training_framing.num_pixels // self.inputs.framing.num_pixels)
+        return max(
+            1, most * self.inputs.training_framing.num_pixels // self.inputs.framing.num_pixels
+        )
 
     @property
     def features_at_once(self) -> int:
@@ -82,7 +94,9 @@ class Plan:
         return min(self.trained_at_once, largest_step)
 
     def steps_left(self, epoch: int, steps_done: int) -> int:
-        """Steps left on images of the current size, if all epochs are trained; `epoch` is the open one."""
+        """Steps left on images of the current size, if all epochs are trained; `epoch` is the open
+        one.
+        """
         epochs = self.framings[epoch - 1 :].count(self.framings[epoch - 1])
         return epochs * self.steps_per_epoch - steps_done
 
@@ -104,7 +118,10 @@ def make_plan(config: TrainConfig, inputs: TrainingInputs, world: World) -> Plan
     Raises `InvalidDatasetError`, `InvalidModelDirectoryError`, `ParameterError`.
     """
     recipe, architecture = inputs.recipe, inputs.model.architecture
-    trained = inputs.training, for_training(recipe, inputs.training_framing, inputs.training_framing)
+    trained = (
+        inputs.training,
+        for_training(recipe, inputs.training_framing, inputs.training_framing),
+    )
     validated = inputs.validation, for_inference(inputs.framing)
     framings = tuple(inputs.training_framings(config.epochs))
     # The least batch is a matter of shapes, for which a network without values is enough.
@@ -122,9 +139,15 @@ def make_plan(config: TrainConfig, inputs: TrainingInputs, world: World) -> Plan
     head, views = head_of(architecture, network), None
     if recipe.freeze_backbone and not _why_views_differ(inputs, framings):
         width = shapes.width_of_features(network, head, smallest.height, smallest.width)
-        views = Views(1 + recipe.horizontal_flip, width, precision.dtype.itemsize) if width else None
+        views = (
+            Views(1 + recipe.horizontal_flip, width, precision.dtype.itemsize) if width else None
+        )
     num_kept = 0
-    if is_fine_tuned and not recipe.freeze_backbone and config.epochs <= fine_tuning.FULL_RATE_EPOCHS:
+    if (
+        is_fine_tuned
+        and not recipe.freeze_backbone
+        and config.epochs <= fine_tuning.FULL_RATE_EPOCHS
+    ):
         share = fine_tuning.KEPT_SHARE
         num_kept = shapes.count_first_parameters(network, smallest.height, smallest.width, share)
     return Plan(
@@ -169,7 +192,9 @@ def _steps_per_epoch(
 
 
 def _why_views_differ(inputs: TrainingInputs, framings: Sequence[Framing]) -> str:
-    """Why a frozen backbone sees more of an image than two views, as it is and mirrored; empty if not."""
+    """Why a frozen backbone sees more of an image than two views, as it is and mirrored; empty if
+    not.
+    """
     if inputs.recipe.augmentation != "none":
         return f"each {inputs.recipe.augmentation} differs"
     if inputs.recipe.cutmix:
@@ -184,14 +209,20 @@ def describe(plan: Plan) -> dict[str, str]:
     kind = "trained " if model.is_trained else "pretrained " if model.is_pretrained else ""
     facts = {"Model": f"{kind}{model.architecture}, {len(inputs.categories)} categories"}
     if model.is_trained and model.is_fine_tuned_for(inputs.categories):
-        facts["Model"] += f", {len(set(inputs.categories) & set(model.categories))} of which it knows"
-    facts["Images"] = f"{len(inputs.training):,} for training, {len(inputs.validation):,} for validation"
+        facts["Model"] += (
+            f", {len(set(inputs.categories) & set(model.categories))} of which it knows"
+        )
+    facts["Images"] = (
+        f"{len(inputs.training):,} for training, {len(inputs.validation):,} for validation"
+    )
     facts["Size"] = f"{framing.height} x {framing.width} px ({inputs.size_reason})"
     first, last = plan.framings[0], plan.framings[-1]
     if not first == last == framing:
         facts["Size"] += f", trained at {first.height} x {first.width}"
     if first != last:
-        facts["Size"] += f", from epoch {plan.framings.index(last) + 1} on at {last.height} x {last.width}"
+        facts["Size"] += (
+            f", from epoch {plan.framings.index(last) + 1} on at {last.height} x {last.width}"
+        )
     facts["Augmenting"] = crop = recipe.augmentation
     if recipe.horizontal_flip:
         facts["Augmenting"] = "flip, no crop" if crop == "none" else f"{crop} and flip"
@@ -200,24 +231,32 @@ def describe(plan: Plan) -> dict[str, str]:
     if recipe.cutmix:
         facts["Augmenting"] += f", CutMix in {recipe.cutmix:.0%} of the steps"
     if recipe.label_smoothing:
-        facts["Smoothing"] = f"label smoothing {recipe.label_smoothing:g}, in the training loss only"
+        facts["Smoothing"] = (
+            f"label smoothing {recipe.label_smoothing:g}, in the training loss only"
+        )
     if recipe.white_level != MAX_WHITE:
-        reason = "the recipe says so" if model.recipe.white_level else "the range that a sample uses"
+        reason = (
+            "the recipe says so" if model.recipe.white_level else "the range that a sample uses"
+        )
         facts["16 bits"] = f"0 to {recipe.white_level:,} are black to white ({reason})"
     processes = counted(world.size, "process", "processes")
     up_to = "up to " if len(inputs.training) % plan.global_batch_size else ""
     facts["Steps"] = (
         f"{plan.steps_per_epoch:,} per epoch, {plan.schedule.total_steps:,} in total:"
-        f" {up_to}{plan.global_batch_size} images per step = batch size {config.batch_size} x {processes}"
+        f" {up_to}{plan.global_batch_size} images per step = batch size {config.batch_size} x"
+        f" {processes}"
     )
     if plan.optimizer.name != "sgd" or recipe.optimizer != "auto":
         facts["Optimizer"] = str(plan.optimizer)
     facts["Peak LR"] = _learning_rates(plan)
     if plan.num_kept:
-        facts["Fine-tuning"] = f"the first {fine_tuning.KEPT_SHARE:.0%} of the computation stays as given"
+        facts["Fine-tuning"] = (
+            f"the first {fine_tuning.KEPT_SHARE:.0%} of the computation stays as given"
+        )
     if plan.keeps_statistics:
         facts["Batch norms"] = (
-            f"use frozen pretrained statistics, moved {fine_tuning.STATISTICS_FRACTION:.0%} towards those"
+            f"use frozen pretrained statistics, moved {fine_tuning.STATISTICS_FRACTION:.0%} towards"
+            " those"
             f" of {fine_tuning.num_sampled(inputs, config.batch_size)} training images"
         )
     threads = f"{counted(world.cores, 'thread', 'threads')} for decoding"
@@ -236,10 +275,12 @@ def _learning_rates(plan: Plan) -> str:
     peak_lr, warmup_steps, config = plan.schedule.peak_lr, plan.schedule.warmup_steps, plan.config
     rate = f" x {plan.optimizer.rate:g} for AdamW" if plan.optimizer.rate != 1 else ""
     processes = counted(plan.world.size, "process", "processes")
-    warmup = f"{counted(warmup_steps, 'warmup step', 'warmup steps')}, then" if warmup_steps else "no warmup,"
-    text = (
-        f"{peak_lr:g} = learning rate {config.learning_rate:g} x {processes}{rate}, {warmup} polynomial decay"
+    warmup = (
+        f"{counted(warmup_steps, 'warmup step', 'warmup steps')}, then"
+        if warmup_steps
+        else "no warmup,"
     )
+    text = f"{peak_lr:g} = learning rate {config.learning_rate:g} x {processes}{rate}, {warmup} polynomial decay"
     if plan.head_lr_factor != 1:
         text += f"; {plan.head_lr_factor * peak_lr:.2g} for the new last layer"
     if plan.body_lr_factor != 1:
@@ -267,7 +308,8 @@ def warnings_of(plan: Plan) -> list[str]:
     if plan.schedule.warmup_steps >= plan.schedule.total_steps:
         warnings.append(
             f"{parameter('warmup_epochs')} {config.warmup_epochs} epochs is not less than"
-            f" {parameter('epochs')} {config.epochs}: the learning rate only rises, and never decays."
+            f" {parameter('epochs')} {config.epochs}: the learning rate only rises, and never"
+            " decays."
         )
     bad_images = plan.inputs.bad_images
     return [*warnings, *plan.inputs.warnings, *([left_out(bad_images)] if bad_images else [])]

@@ -1,8 +1,8 @@
 """When a run is saved, when it stops and how it resumes; decided by all processes together.
 
-After each step each process reports three numbers, and all act on the maximum of each: to continue, save,
-stop or roll back. On a CPU the answer is for the step just taken. On a GPU, reading it at once would stall
-the device, so the answer is for the previous step. All processes get the same one.
+After each step each process reports three numbers, and all act on the maximum of each: to continue,
+save, stop or roll back. On a CPU the answer is for the step just taken. On a GPU, reading it at
+once would stall the device, so the answer is for the previous step. All processes get the same one.
 """
 
 import math
@@ -30,8 +30,8 @@ from train_pytorch_model.words.errors import TrainingError, counted, parameter
 
 EVERY_S = 300.0
 MAX_ROLLBACKS = 3
-# Between checkpoints after epochs: a kill loses at most half a minute more than with one after every epoch.
-# Writing one slows the concurrent steps by 0.2 s: 6 % of an epoch of 16 small steps.
+# Between checkpoints after epochs: a kill loses at most half a minute more than with one after
+# every epoch. Writing one slows the concurrent steps by 0.2 s: 6 % of an epoch of 16 small steps.
 EPOCHS_EVERY_S = 30.0
 UPLOADED_EVERY_S = 900.0  # where the folder is uploaded as it changes; applies after epochs as well
 
@@ -53,7 +53,9 @@ class Agreement:
         self._late: Callable[[], Agreed] = Agreed
 
     def exchange(self, loss_sum: Tensor, is_due: bool, stop: int) -> Agreed:
-        """Exchange a step's loss and requests; on a GPU, return the answer to those of the step before."""
+        """Exchange a step's loss and requests; on a GPU, return the answer to those of the step
+        before.
+        """
         now = self._exchange(loss_sum.detach(), is_due, stop)
         if self._world.device.type != "cuda":
             return now()
@@ -109,10 +111,14 @@ class Saver:
         self._agreement = Agreement(self._world)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: tuple[Checkpoint, Future[None]] | None = None
-        self.unsaved: Checkpoint | None = None  # what was kept last, unless it is being or was written
+        self.unsaved: Checkpoint | None = (
+            None  # what was kept last, unless it is being or was written
+        )
         self._written_at = time.monotonic()
         self._stepped_at: float | None = None
-        self._good = checkpoints.take_snapshot(engine, state)  # of this process, when it was last finite
+        self._good = checkpoints.take_snapshot(
+            engine, state
+        )  # of this process, when it was last finite
 
     def __enter__(self) -> Self:
         return self
@@ -120,7 +126,8 @@ class Saver:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         try:
             if isinstance(error, RuntimeError) and is_lost_connection(error):
-                self._world.describe_lost()  # cached now: processes still alive may end while this one saves
+                # Cached now: processes still alive may end while this one saves.
+                self._world.describe_lost()
                 if self._stop.wait(EXIT_DELAY_S) and self._stop.signal:  # the others have stopped
                     raise self._stop_error(self._stop.signal)
             if isinstance(error, Exception):
@@ -129,7 +136,10 @@ class Saver:
             self._writer.shutdown(wait=True)
 
     def resume(self) -> bool:
-        """Restore the newest checkpoint on all processes; False without one. Raises `CheckpointError`."""
+        """Restore the newest checkpoint on all processes; False without one.
+
+        Raises `CheckpointError`.
+        """
         checkpoint, accept = None, partial(checkpoints.check, self._engine)
         if self._world.is_main:
             checkpoint, problems = checkpoints.load_checkpoint(self._folder, accept)
@@ -143,17 +153,23 @@ class Saver:
         before = snapshot.values["environment"]
         threads = int(before["threads"])
         if self._world.use_threads(threads) and threads != self._world.threads.count:
-            logger.info(f"It goes on with {counted(threads, 'thread', 'threads')}, as when it was stopped.")
+            logger.info(
+                f"It goes on with {counted(threads, 'thread', 'threads')}, as when it was stopped."
+            )
         for name, value in self._engine.plan.bit_context().items():
             if before.get(name) != value:
                 logger.warning(
-                    f"The run was started with {name} {before.get(name)} and resumes with {value}: its result"
+                    f"The run was started with {name} {before.get(name)} and resumes with {value}:"
+                    " its result"
                     " will not equal that of an uninterrupted run bit for bit."
                 )
         return True
 
     def after_step(self, loss_sum: Tensor) -> None:
-        """Agree with all to continue, save, stop or roll back. Raises `NotFiniteError`, `StoppedError`."""
+        """Agree with all to continue, save, stop or roll back.
+
+        Raises `NotFiniteError`, `StoppedError`.
+        """
         now = time.monotonic()
         if self._stepped_at is not None:
             self._stop.longest_step_s = max(self._stop.longest_step_s, now - self._stepped_at)
@@ -162,13 +178,18 @@ class Saver:
         self._act(self._agreement.exchange(loss_sum, is_due, self._stop.signal or 0))
 
     def after_training(self) -> None:
-        """Agree once more after an epoch's training, and keep the state: a run can resume at validation."""
+        """Agree once more after an epoch's training, and keep the state: a run can resume at
+        validation.
+        """
         self._act(self._agreement.finish())
         self._keep()
         self._stepped_at = None  # validation is not part of a step
 
     def after_validation_batch(self) -> None:
-        """Stop with the state before; others, not asked, may have no batch. Raises `StoppedError`."""
+        """Stop with the state before; others, not asked, may have no batch.
+
+        Raises `StoppedError`.
+        """
         if self._stop.signal:
             raise self._stop_error(self._stop.signal)
 
@@ -181,7 +202,9 @@ class Saver:
             self.write(wait=self._state.is_over)
 
     def roll_back(self, error: NotFiniteError) -> None:
-        """Return to the last good state at half the learning rate; the fourth time raise `TrainingError`."""
+        """Return to the last good state at half the learning rate; the fourth time raise
+        `TrainingError`.
+        """
         progress, config = self._state.progress, self._engine.plan.config
         where = f"step {progress.steps_done} of epoch {progress.epoch}"
         if progress.rollbacks == MAX_ROLLBACKS:
@@ -193,12 +216,16 @@ class Saver:
         checkpoints.restore(self._engine, self._state, self._good, rolls_back=True)
         progress = self._state.progress
         logger.warning(
-            f"{error} at {where}. Back to step {progress.steps_done} of epoch {progress.epoch}, the learning"
+            f"{error} at {where}. Back to step {progress.steps_done} of epoch {progress.epoch}, the"
+            " learning"
             f" rate halved from here on ({progress.rollbacks} of {MAX_ROLLBACKS} times)."
         )
 
     def _keep(self) -> None:
-        """Keep the current state as the last good one. Raises `NotFiniteError` if it is not finite."""
+        """Keep the current state as the last good one.
+
+        Raises `NotFiniteError` if it is not finite.
+        """
         bad = torch.tensor([float(not self._engine.is_finite())], device=self._world.device)
         if self._world.max(bad).item():  # on any process: batch norm statistics differ between them
             raise NotFiniteError("A weight is no longer a finite number")
@@ -206,7 +233,9 @@ class Saver:
         self.unsaved = checkpoints.gather(self._good, self._world)
 
     def write(self, wait: bool = False) -> bool:
-        """Write what was kept last, unless `wait` in the background; False if it failed, to be retried."""
+        """Write what was kept last, unless `wait` in the background; False if it failed, to be
+        retried.
+        """
         self._written_at = time.monotonic()
         is_written = self._finish_writing(wait)
         if self.unsaved is not None and self._writing is None:
@@ -222,7 +251,8 @@ class Saver:
             self._keep()
             stopped = self._stop_error(agreed.stop)
             with suppress(RuntimeError):
-                self._world.barrier()  # rank 0 may be writing, and a launcher ends all when one ends
+                # Rank 0 may be writing, and a launcher ends all when one ends.
+                self._world.barrier()
             raise stopped
         if agreed.is_due:
             self._keep()

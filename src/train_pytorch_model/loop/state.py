@@ -1,7 +1,7 @@
 """The state of a run: all that changes as it trains, besides the tensors of its engine.
 
-Only the epoch loop (`epoch`) and this module write it. There is no RNG state in it: randomness is a pure
-function of seed, epoch, step and image.
+Only the epoch loop (`epoch`) and this module write it. There is no RNG state in it: randomness is a
+pure function of seed, epoch, step and image.
 """
 
 import math
@@ -38,15 +38,26 @@ class Progress:
     elapsed_s: float = 0.0  # spent on training the open epoch
     waited_s: float = 0.0  # the part of `elapsed_s` spent waiting for images
     validation_s: float = 0.0  # spent on validating the open epoch
-    run_s: float = 0.0  # spent on the run so far, over all its starts, when the state was last saved
+    run_s: float = (
+        0.0  # spent on the run so far, over all its starts, when the state was last saved
+    )
     times: list[EpochTimes] = field(default_factory=list)  # times of the completed epochs
-    rejected: dict[int, str] = field(default_factory=dict)  # unreadable here, in the open epoch: index → why
+    rejected: dict[int, str] = field(
+        default_factory=dict
+    )  # unreadable here, in the open epoch: index → why
     lr_factor: float = 1.0  # multiplies the schedule's learning rate; halved at each rollback
     rollbacks: int = 0
-    history: list[dict[str, int | float]] = field(default_factory=list)  # the completed epochs' metrics
-    left_out: dict[str, list[int]] = field(default_factory=lambda: {"training": [], "validation": []})
-    """Indices of images found unreadable in completed epochs; not rows, which other files would shift."""
-    bad_images: list[BadImage] = field(default_factory=list)  # the same, with those found before training
+    history: list[dict[str, int | float]] = field(
+        default_factory=list
+    )  # the completed epochs' metrics
+    left_out: dict[str, list[int]] = field(
+        default_factory=lambda: {"training": [], "validation": []}
+    )
+    """Indices of images found unreadable in completed epochs; not rows, which other files would
+    shift."""
+    bad_images: list[BadImage] = field(
+        default_factory=list
+    )  # the same, with those found before training
 
 
 @dataclass(frozen=True)
@@ -78,23 +89,34 @@ class BestEpoch:
     weights: dict[str, Tensor] = field(default_factory=dict)
 
     def observe(self, epoch: int, metrics: Metrics, network: nn.Module) -> None:
-        """Keep the network's weights if this epoch's validation loss is the lowest so far; NaN never is."""
+        """Keep the network's weights if this epoch's validation loss is the lowest so far; NaN
+        never is.
+        """
         if metrics.loss < self.metrics.loss:
-            self.epoch, self.metrics, self.weights = epoch, metrics, copy_to_cpu(network.state_dict())
+            self.epoch, self.metrics, self.weights = (
+                epoch,
+                metrics,
+                copy_to_cpu(network.state_dict()),
+            )
 
 
 def copy_to_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies with a file's strides, and so its bytes; `contiguous` leaves any for dimensions of size one."""
-    copies = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()}
+    """Copies with a file's strides, and so its bytes; `contiguous` leaves any for dimensions of
+    size one.
+    """
+    copies = {
+        name: value.detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()
+    }
     return {name: copy.flatten().view(copy.shape) for name, copy in copies.items()}
 
 
 def patience_spent(losses: Iterable[float]) -> int:
-    """How many epochs in a row, up to the last one, were not lower in validation loss than the one before.
+    """How many epochs in a row, up to the last one, were not lower in validation loss than the one
+    before.
 
-    Exactly as the component documents it. NaN and infinity are never lower, and the next epoch is compared
-    with the last finite loss. With patience 3 and losses 1.0, 0.9, 0.9, 0.95, 0.95 training stops after epoch
-    5: epochs 3, 4 and 5 were not lower than the one before.
+    Exactly as the component documents it. NaN and infinity are never lower, and the next epoch is
+    compared with the last finite loss. With patience 3 and losses 1.0, 0.9, 0.9, 0.95, 0.95
+    training stops after epoch 5: epochs 3, 4 and 5 were not lower than the one before.
     """
     spent, previous = 0, math.inf
     for loss in losses:
@@ -113,18 +135,25 @@ class State:
         self.progress = Progress(bad_images=list(plan.inputs.bad_images))
         self.best = BestEpoch()
         self.sums = Sums(plan.world.device)  # of this process's training images in the open epoch
-        self.margins = Margins(len(plan.inputs.training), plan.world.device)  # by index in the given dataset
+        self.margins = Margins(
+            len(plan.inputs.training), plan.world.device
+        )  # by index in the given dataset
         self.given = {"training": plan.inputs.training, "validation": plan.inputs.validation}
         """Both data sets as they were given, to which indices in the state refer."""
         self.images: dict[str, ImageDirectory] = dict(self.given)
         """Both data sets, without the images found unreadable in completed epochs."""
         self.trained: StepReport | None = None
-        """The training of the open epoch, once it is complete. Not saved: it is computed from the sums."""
-        self.validated: Metrics | None = None  # the validation of the open epoch, once it is complete
+        """The training of the open epoch, once it is complete. Not saved: it is computed from the
+        sums."""
+        self.validated: Metrics | None = (
+            None  # the validation of the open epoch, once it is complete
+        )
         self.results: dict[int, ImageResults] = {}
-        """By epoch: the open one's and the best one's. Not saved: they are computed from the weights."""
+        """By epoch: the open one's and the best one's. Not saved: they are computed from the
+        weights."""
         self.hashes = np.empty((0, NUM_BYTES), np.uint8) if hashes is None else hashes
-        """(N, 16), uint8: perceptual hashes by row, training images first; zeros if not known yet."""
+        """(N, 16), uint8: perceptual hashes by row, training images first; zeros if not known yet.
+        """
 
     @property
     def patience_spent(self) -> int:
@@ -137,7 +166,8 @@ class State:
         return self.progress.epoch > config.epochs or self.patience_spent >= config.patience
 
     def leave_out(self, role: str, rejected: Mapping[int, str]) -> None:
-        """Leave out from now on, in all processes, what this one could not read: index in `images` → reason.
+        """Leave out from now on, in all processes, what this one could not read: index in `images`
+        → reason.
 
         Collective. Warns of these images. Raises `InvalidDatasetError` if they are too many.
         """
@@ -149,14 +179,18 @@ class State:
             logger.warning(left_out(records))
 
     def close_epoch(self, network: nn.Module) -> None:
-        """Record the results of the open epoch, which is trained and validated, and open the next one."""
+        """Record the results of the open epoch, which is trained and validated, and open the next
+        one.
+        """
         progress, trained, validated = self.progress, self.trained, self.validated
         assert trained
         assert validated
         self.best.observe(progress.epoch, validated, network)
         if progress.epoch <= max(MIN_COUNTING, self.best.epoch):
             self.margins.count()  # later, a network learns wrong labels by heart
-        self.results = {number: each for number, each in self.results.items() if number == self.best.epoch}
+        self.results = {
+            number: each for number, each in self.results.items() if number == self.best.epoch
+        }
         record = {  # under the component's documented names; fractions from 0 to 1
             "epoch": progress.epoch,
             "step": progress.epoch * self._plan.steps_per_epoch,
@@ -195,14 +229,22 @@ class State:
         return {"sums": self.sums.values, "margins": self.margins.values, "hashes": hashes}
 
     def restore(
-        self, values: Mapping[str, Any], local: Mapping[str, Tensor], best: dict[str, Tensor], is_undone: bool
+        self,
+        values: Mapping[str, Any],
+        local: Mapping[str, Tensor],
+        best: dict[str, Tensor],
+        is_undone: bool,
     ) -> None:
-        """Return to earlier `values`, `tensors`, best weights; `is_undone` halves the learning rate."""
+        """Return to earlier `values`, `tensors`, best weights; `is_undone` halves the learning
+        rate.
+        """
         now, run_s = self.progress, self._run_s()
         self.best = BestEpoch(values["best"]["epoch"], Metrics(**values["best"]["metrics"]), best)
         self.progress = msgspec.convert(values["position"], Progress, str_keys=True)
         # A run that resumes with another number of processes continues at the same image.
-        self.progress.steps_done = math.ceil(self.progress.images_done / self._plan.global_batch_size)
+        self.progress.steps_done = math.ceil(
+            self.progress.images_done / self._plan.global_batch_size
+        )
         if is_undone:
             self.progress.lr_factor, self.progress.rollbacks = now.lr_factor / 2, now.rollbacks + 1
             # Discarded steps have taken their time.
@@ -214,7 +256,9 @@ class State:
             np.maximum(self.hashes, hashes, out=self.hashes)
         self.trained = self.validated = None
         left_out = self.progress.left_out
-        self.images = {role: self.given[role].without(indices) for role, indices in left_out.items()}
+        self.images = {
+            role: self.given[role].without(indices) for role, indices in left_out.items()
+        }
 
     def _run_s(self) -> float:
         return self.progress.run_s + time.perf_counter() - self._timed_at

@@ -1,14 +1,17 @@
-"""Training steps: an optimizer update on one batch, with all options decided beforehand; eager or replayed.
+"""Training steps: an optimizer update on one batch, with all options decided beforehand; eager or
+replayed.
 
-A GPU runs the operations of a small batch faster than Python can launch them: with a ResNet-50 and 16 images
-of 224 px, an H100 was busy for a fifth of each step. So a step is captured in a CUDA graph after a few eager
-steps and replayed from then on, which takes 0.1 ms of CPU time instead of 25.
+A GPU runs the operations of a small batch faster than Python can launch them: with a ResNet-50 and
+16 images of 224 px, an H100 was busy for a fifth of each step. So a step is captured in a CUDA
+graph after a few eager steps and replayed from then on, which takes 0.1 ms of CPU time instead of
+25.
 
-With several GPUs there are two graphs, up to the gradients and for the update; in between the processes
-average all gradients at once. So a process whose step cannot be replayed takes part as well.
+With several GPUs there are two graphs, up to the gradients and for the update; in between the
+processes average all gradients at once. So a process whose step cannot be replayed takes part as
+well.
 
-If much training is left, PyTorch compiles the network, which takes a minute or two and saves a quarter of
-every step, and the step is captured again; if that fails, it stays uncompiled.
+If much training is left, PyTorch compiles the network, which takes a minute or two and saves a
+quarter of every step, and the step is captured again; if that fails, it stays uncompiled.
 """
 
 import math
@@ -31,7 +34,9 @@ from train_pytorch_model.loop.optimizer import LossSum, Precision, set_learning_
 WARMUP_STEPS = 3  # per batch size, before capture: libraries choose algorithms and allocate memory
 MAX_MEMORY_FRACTION = 0.4  # of the device: a graph's memory is not available to eager steps
 TIMED_STEPS = 10
-DECIDED_AT = WARMUP_STEPS + 2 * TIMED_STEPS  # the step on images of a size at which compiling is decided
+DECIDED_AT = (
+    WARMUP_STEPS + 2 * TIMED_STEPS
+)  # the step on images of a size at which compiling is decided
 COMPILING_PAYS_S = 15 * 60.0  # of training left: saves about four minutes and takes two to compile
 MAX_COMPILED = 2  # batch sizes: an epoch has two; after unreadable images, the next has others
 
@@ -41,10 +46,13 @@ class StepOutput:
     """What a step has found out about its images, on the device."""
 
     loss_sum: Tensor  # the sum of the losses, detached
-    margins: Tensor  # (2, B), int32: `margins_of` the first B images, which are all unless too few are left
+    # (2, B), int32: `margins_of` the first B images, which are all unless too few are left.
+    margins: Tensor
 
 
-Step = Callable[[Batch, float, Sums], StepOutput]  # without waiting for the device; adds to the sums
+Step = Callable[
+    [Batch, float, Sums], StepOutput
+]  # without waiting for the device; adds to the sums
 
 
 class FlatGradients:
@@ -58,7 +66,9 @@ class FlatGradients:
         """(N,), of all parameters, one after the other."""
         self._gradients = [
             part.as_strided(parameter.shape, parameter.stride())
-            for part, parameter in zip(torch.split(self.values, sizes), self._parameters, strict=True)
+            for part, parameter in zip(
+                torch.split(self.values, sizes), self._parameters, strict=True
+            )
         ]
 
     def clear(self) -> None:
@@ -78,11 +88,15 @@ class TrainStep:
     loss_sum: LossSum
     precision: Precision
     world: World
-    micro_batch: int | None = None  # images that fit into memory at once; None if a whole batch does
+    micro_batch: int | None = (
+        None  # images that fit into memory at once; None if a whole batch does
+    )
     min_local_batch: int = 1
-    """The fewest images that batch norm can work on: a smaller local batch is skipped, and a micro-batch may
-    exceed `micro_batch` so that no other gets fewer."""
-    gradients: FlatGradients | None = None  # where those of several processes are averaged, without DDP
+    """The fewest images that batch norm can work on: a smaller local batch is skipped, and a
+    micro-batch may exceed `micro_batch` so that no other gets fewer."""
+    gradients: FlatGradients | None = (
+        None  # where those of several processes are averaged, without DDP
+    )
 
     def __call__(self, batch: Batch, lr: float | Tensor, sums: Sums) -> StepOutput:
         """Take the step, without waiting for the device."""
@@ -95,13 +109,16 @@ class TrainStep:
         """Compute the gradients of this process's images; in DDP, their mean over the processes."""
         if self.gradients:
             self.gradients.clear()
-        # Unreadable images may leave a batch too small; the rest of it is trained in the next epoch.
+        # Unreadable images may leave a batch too small; the rest of it is trained in the next
+        # epoch.
         taken = len(batch.targets) if len(batch.targets) >= self.min_local_batch else 0
         images = batch.images[:taken].to(self.world.device, non_blocking=True)  # (B, 3, H, W)
         targets = batch.targets[:taken].to(self.world.device, non_blocking=True)  # (B,)
         num_parts = 1
         if self.micro_batch is not None:
-            num_parts = max(1, min(math.ceil(taken / self.micro_batch), taken // self.min_local_batch))
+            num_parts = max(
+                1, min(math.ceil(taken / self.micro_batch), taken // self.min_local_batch)
+            )
         total = torch.zeros((), device=self.world.device)
         margins = []
         parts = zip(images.tensor_split(num_parts), targets.tensor_split(num_parts), strict=True)
@@ -110,7 +127,8 @@ class TrainStep:
                 with self.precision.autocast(self.world.device):
                     logits = self.model(some_images)  # (B, C)
                 loss_sum = self.loss_sum(logits.float(), some_targets)
-                # DDP divides by the number of processes; we want the mean over all images of the step.
+                # DDP divides by the number of processes; we want the mean over all images of the
+                # step.
                 loss = loss_sum * (self.world.size / batch.global_count)
                 self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
             sums.add(loss_sum, logits, some_targets)
@@ -132,13 +150,16 @@ class TrainStep:
 
 
 def can_be_captured(network: nn.Module) -> bool:
-    """False for a network with activation checkpointing, which restores the RNG state in the backward pass.
+    """False for a network with activation checkpointing, which restores the RNG state in the
+    backward pass.
 
-    That is DenseNet with `memory_efficient`. No other network of torchvision synchronizes with the GPU in a
-    step. Those of timm have not been tried, and a capture that fails ends the run.
+    That is DenseNet with `memory_efficient`. No other network of torchvision synchronizes with the
+    GPU in a step. Those of timm have not been tried, and a capture that fails ends the run.
     """
     each = network.modules()
-    return not any(getattr(m, "memory_efficient", False) or hasattr(m, "pretrained_cfg") for m in each)
+    return not any(
+        getattr(m, "memory_efficient", False) or hasattr(m, "pretrained_cfg") for m in each
+    )
 
 
 @dataclass(frozen=True)
@@ -154,19 +175,23 @@ class _CapturedStep:
 class CudaGraphStep:
     """A `TrainStep` in CUDA graphs, with the same results.
 
-    Steps on whole batches are captured; rare ones, such as batches with unreadable images, run eagerly.
-    Weights, momentum, statistics and sums must keep their addresses.
+    Steps on whole batches are captured; rare ones, such as batches with unreadable images, run
+    eagerly. Weights, momentum, statistics and sums must keep their addresses.
     """
 
-    def __init__(self, step: TrainStep, compiled: Callable[[Sequence[int]], nn.Module | None]) -> None:
+    def __init__(
+        self, step: TrainStep, compiled: Callable[[Sequence[int]], nn.Module | None]
+    ) -> None:
         """`compiled` returns the network compiled for images of a shape, or None if that fails."""
         self._step, self._compiled, self._device = step, compiled, step.world.device
-        self.steps_left = 0  # left on images of this size when the epoch begins: is compiling worth it?
+        self.steps_left = (
+            0  # left on images of this size when the epoch begins: is compiling worth it?
+        )
         self._lr = torch.zeros((), device=self._device)
         self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         self._image_size = torch.Size()
-        """(H, W) of the current images. Steps on them are of one kind if their numbers of images, in this
-        process and in all, which scale the loss, are the same."""
+        """(H, W) of the current images. Steps on them are of one kind if their numbers of images,
+        in this process and in all, which scale the loss, are the same."""
         self._num_steps = 0  # on images of this size; the same in all processes
         self._taken: Counter[tuple[int, int]] = Counter()
         self._captured: dict[tuple[int, int], _CapturedStep] = {}
@@ -230,7 +255,9 @@ class CudaGraphStep:
         return captured.output
 
     def _compute(self, step: TrainStep, batch: Batch, sums: Sums) -> StepOutput:
-        """Take a step without a graph, on the capture stream: libraries allocate workspaces per stream."""
+        """Take a step without a graph, on the capture stream: libraries allocate workspaces per
+        stream.
+        """
         current = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
@@ -239,10 +266,11 @@ class CudaGraphStep:
         return output
 
     def _prepare(self, kind: tuple[int, int], batch: Batch, sums: Sums) -> None:
-        """Compile the step for this batch size if training is long; otherwise capture it, if there is room.
+        """Compile the step for this batch size if training is long; otherwise capture it, if there
+        is room.
 
-        A capture does not execute the step. One that fails cannot be undone: it would leave PyTorch in
-        capture mode. So memory is checked first.
+        A capture does not execute the step. One that fails cannot be undone: it would leave PyTorch
+        in capture mode. So memory is checked first.
         """
         size, _ = kind
         if self._is_long and size not in self._steps and len(self._steps) < MAX_COMPILED:

@@ -1,1 +1,3 @@
-"""The computer and its processes: cores, memory, priorities, liveness; independent of images and training."""
+"""The computer and its processes: cores, memory, priorities, liveness; independent of images and
+training.
+"""

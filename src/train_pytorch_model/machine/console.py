@@ -1,7 +1,9 @@
-"""What a program writes: the standard `logging` on a terminal, a pipe or a file, and a progress bar.
+"""What a program writes: the standard `logging` on a terminal, a pipe or a file, and a progress
+bar.
 
-Everybody writes to `logger`; the command decides in `set_up` who listens. A line of `logger.info` is shown as
-it is, so that a command in it can be copied; `paragraph` is wrapped, and `summary` is cut to the terminal.
+Everybody writes to `logger`; the command decides in `set_up` who listens. A line of `logger.info`
+is shown as it is, so that a command in it can be copied; `paragraph` is wrapped, and `summary` is
+cut to the terminal.
 """
 
 import html
@@ -32,8 +34,11 @@ MIN_WIDTH = 40  # columns; on a narrower terminal, text is wrapped to this width
 USUAL_WIDTH = 80  # columns; a narrower terminal shows as many facts of an epoch, over two lines
 MIN_BAR = 8  # columns of the bar itself; facts that do not fit beside it go below
 BELOW = "  "  # indents that line
-WHOLE = re.compile(r"`[^`]+`|\d \S|\bx \d")  # a command, a number with its unit, a product: not broken
-# Of an ANSI terminal: clears the line; goes one up, and clears that; shows the cursor, which a bar hides.
+WHOLE = re.compile(
+    r"`[^`]+`|\d \S|\bx \d"
+)  # a command, a number with its unit, a product: not broken
+# Of an ANSI terminal: clears the line; goes one up, and clears that; shows the cursor, which a bar
+# hides.
 CLEAR_LINE, LINE_ABOVE, SHOW_CURSOR = b"\r\x1b[2K", b"\x1b[1A\x1b[2K", b"\x1b[?25h"
 REFRESHES_PER_SECOND = 4  # smooth enough; each takes the GIL, which the decoding threads need too
 
@@ -47,7 +52,8 @@ def set_up(is_main: bool = True, quiet: bool = False) -> None:
     stream = sys.stderr if quiet else sys.stdout
     if is_main and stream:  # None if it was closed when the program started
         handler = _PlainHandler(stream)
-        # The terminal of a command in a notebook keeps every line; a dumb one cannot move the cursor.
+        # The terminal of a command in a notebook keeps every line; a dumb one cannot move the
+        # cursor.
         in_notebook = "JPY_PARENT_PID" in os.environ or "inline" in os.environ.get("MPLBACKEND", "")
         is_dumb = in_notebook or os.environ.get("TERM") in ("dumb", "unknown")
         ipython = sys.modules.get("IPython")
@@ -81,7 +87,9 @@ def paragraph(text: str, title: str = "") -> None:
 
 def summary(title: str, *facts: str) -> None:
     """Log a line of facts, the most important first: a terminal omits what does not fit."""
-    logger.info(f"{title}: {', '.join(facts)}", extra={"wraps": True, "title": "", "facts": (title, facts)})
+    logger.info(
+        f"{title}: {', '.join(facts)}", extra={"wraps": True, "title": "", "facts": (title, facts)}
+    )
 
 
 @dataclass(frozen=True)
@@ -113,7 +121,9 @@ class Bar:
 
 @contextmanager
 def progress_bar(total: int, title: str, done: int = 0, lines_every: int = 1) -> Iterator[Bar]:
-    """A bar for a pass of `total` steps, `done` of them complete; a log has a line every `lines_every`."""
+    """A bar for a pass of `total` steps, `done` of them complete; a log has a line every
+    `lines_every`.
+    """
     kinds = TerminalHandler, NotebookHandler
     able = next((each for each in logger.handlers if isinstance(each, kinds)), None)
     with able.live_bar(total, title, done) if able else nullcontext() as live:
@@ -127,13 +137,17 @@ def write_what_the_console_can() -> None:
 
 
 def erase_bar() -> None:
-    """Erase the progress bar before the process is ended, without a lock that another thread may hold."""
+    """Erase the progress bar before the process is ended, without a lock that another thread may
+    hold.
+    """
     for handler in logger.handlers:
         if isinstance(handler, TerminalHandler) and handler.bar and os.name == "posix":
             above = LINE_ABOVE if handler.bar.below else b""
             with suppress(OSError):
                 terminal = os.dup(1)
-                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the thread that draws it must not do so again
+                os.dup2(
+                    os.open(os.devnull, os.O_WRONLY), 1
+                )  # the thread that draws it must not do so again
                 os.write(terminal, CLEAR_LINE + above + SHOW_CURSOR)
 
 
@@ -158,7 +172,9 @@ class TerminalHandler(logging.Handler):
         is_warning = record.levelno >= logging.WARNING
         if is_warning or getattr(record, "wraps", False):
             text = _wrap(text, self._console.width, indent)
-        self._console.print(text, markup=False, soft_wrap=True, style="yellow" if is_warning else None)
+        self._console.print(
+            text, markup=False, soft_wrap=True, style="yellow" if is_warning else None
+        )
 
     @contextmanager
     def live_bar(self, total: int, title: str, done: int) -> Iterator["_LiveBar"]:
@@ -234,7 +250,11 @@ class NotebookBar:
         self.facts = facts
 
     def __repr__(self) -> str:
-        return "" if self.is_over else "  ".join((f"{self.title} {self.done}/{self.total}", *self.facts))
+        return (
+            ""
+            if self.is_over
+            else "  ".join((f"{self.title} {self.done}/{self.total}", *self.facts))
+        )
 
     def _repr_html_(self) -> str:
         bar = f'<progress value="{self.done}" max="{self.total}"></progress> {html.escape(repr(self))}'
@@ -262,7 +282,11 @@ class _Facts(rich_progress.TimeRemainingColumn):
     max_refresh = 0.0  # seconds for which a rendering is kept
 
     def render(self, task: rich_progress.Task) -> Text:
-        return Text(task.fields["facts"]) if task.fields["facts"] else Text("ETA ") + super().render(task)
+        return (
+            Text(task.fields["facts"])
+            if task.fields["facts"]
+            else Text("ETA ") + super().render(task)
+        )
 
 
 class _LiveBar(rich_progress.Progress):
@@ -296,7 +320,10 @@ def fit_to_stderr(text: str) -> str:
 def _wrap(text: str, width: int, indent: int) -> str:
     """Break lines between words, not inside of a command or between a number and its unit."""
     wrapper = textwrap.TextWrapper(
-        max(width, MIN_WIDTH), subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+        max(width, MIN_WIDTH),
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
     lines = [WHOLE.sub(lambda part: part[0].replace(" ", "\0"), line) for line in text.split("\n")]
     return "\n".join(map(wrapper.fill, lines)).replace("\0", " ")

@@ -1,6 +1,7 @@
 """How this process was launched, and whether it starts worker processes itself.
 
-`decide` is a pure function of the environment variables and the number of GPUs, tested by a table of cases.
+`decide` is a pure function of the environment variables and the number of GPUs, tested by a table
+of cases.
 """
 
 import re
@@ -14,7 +15,9 @@ PROGRAM = "train_pytorch_model"
 DEFAULT_PORT = 6105  # Azure ML's
 SLURM_PORTS = range(10_000, 30_000)  # below those that Linux gives to clients
 LOCALHOST = "127.0.0.1"
-LAUNCHER = "TRAIN_PYTORCH_MODEL_LAUNCHER"  # variable: tells workers the process id of their launcher
+LAUNCHER = (
+    "TRAIN_PYTORCH_MODEL_LAUNCHER"  # variable: tells workers the process id of their launcher
+)
 
 _PARTS = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
 MPIS: Sequence[Sequence[str]] = (
@@ -48,8 +51,17 @@ class Worker:
 
     def variables(self) -> dict[str, str]:
         """Return the environment variables that torch.distributed reads."""
-        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-        return {name: str(value) for name, value in zip(names, astuple(self)[: len(names)], strict=True)}
+        names = (
+            "RANK",
+            "WORLD_SIZE",
+            "LOCAL_RANK",
+            "LOCAL_WORLD_SIZE",
+            "MASTER_ADDR",
+            "MASTER_PORT",
+        )
+        return {
+            name: str(value) for name, value in zip(names, astuple(self)[: len(names)], strict=True)
+        }
 
 
 @dataclass(frozen=True)
@@ -74,7 +86,10 @@ class Agent:
 
 
 def decide(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
-    """Return the role of this process. Raises `LaunchError` if variables are missing or contradictory."""
+    """Return the role of this process.
+
+    Raises `LaunchError` if variables are missing or contradictory.
+    """
     if "TORCHELASTIC_RUN_ID" in env:
         return _check(_worker_of_launcher(env, "torchrun"), num_gpus)
     for names in MPIS:
@@ -90,7 +105,8 @@ def decide(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
     warning = ""
     if _slurm_tasks(env) != "1" and not _is_slurm_task(env):
         warning = (
-            f"Slurm has a place for {_slurm_tasks(env)} tasks, and this process is the only one: srun before"
+            f"Slurm has a place for {_slurm_tasks(env)} tasks, and this process is the only one:"
+            " srun before"
             " the command starts one for each."
         )
     if num_gpus > 1:
@@ -106,7 +122,9 @@ def is_alone(env: Mapping[str, str]) -> bool:
 
 
 def rank_of(env: Mapping[str, str]) -> int:
-    """Return this process's rank, or its node's, according to its variables, unchecked; 0 when alone."""
+    """Return this process's rank, or its node's, according to its variables, unchecked; 0 when
+    alone.
+    """
     names = ("RANK", *(rank for rank, *_ in MPIS), "PET_NODE_RANK", "SLURM_PROCID")
     return next((int(env[name]) for name in names if env.get(name, "").isdecimal()), 0)
 
@@ -129,20 +147,27 @@ def _worker_of_mpi(names: Sequence[str], env: Mapping[str, str], num_gpus: int) 
     if local_size < size and not (address := address or first_host_of_slurm(env)):
         raise LaunchError(
             f"MPI has started {size} processes on several nodes, and none of AZ_BATCH_MASTER_NODE,"
-            " AZ_BATCHAI_MPI_MASTER_NODE and MASTER_ADDR says where they meet. Set MASTER_ADDR to the"
+            " AZ_BATCHAI_MPI_MASTER_NODE and MASTER_ADDR says where they meet. Set MASTER_ADDR to"
+            " the"
             " address of the first node."
         )
     port = env.get("MASTER_PORT", "") or port  # the user's choice overrides Azure Batch's
     meeting = address or LOCALHOST, int(port) if port.isdecimal() else DEFAULT_PORT
     note = f"MPI has started {_processes(size)}, {local_size} on this node."
-    return Worker(rank, size, local_rank, local_size, *meeting, note, _idle(num_gpus, local_size, "MPI"))
+    return Worker(
+        rank, size, local_rank, local_size, *meeting, note, _idle(num_gpus, local_size, "MPI")
+    )
 
 
 def _of_kubernetes(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
-    """Return the role of the process of a pod, in a PyTorchJob or TrainJob: it fills the pod's GPUs."""
+    """Return the role of the process of a pod, in a PyTorchJob or TrainJob: it fills the pod's
+    GPUs.
+    """
     num_nodes = _integer(env, "PET_NNODES")
     per_node = env.get("PET_NPROC_PER_NODE", "")
-    num_processes = int(per_node) if per_node.isdecimal() and int(per_node) > 1 else max(num_gpus, 1)
+    num_processes = (
+        int(per_node) if per_node.isdecimal() and int(per_node) > 1 else max(num_gpus, 1)
+    )
     rank = _integer(env, "PET_NODE_RANK", _integer(env, "RANK", 0))
     address = env.get("PET_MASTER_ADDR") or env.get("MASTER_ADDR", LOCALHOST)
     port = _integer(env, "PET_MASTER_PORT", _integer(env, "MASTER_PORT", DEFAULT_PORT))
@@ -151,14 +176,19 @@ def _of_kubernetes(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
 
 
 def _of_slurm(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
-    """Return the role of a task that srun has started: one per node fills its GPUs, others are ranks."""
+    """Return the role of a task that srun has started: one per node fills its GPUs, others are
+    ranks.
+    """
     size = _slurm_tasks(env)
     num_nodes = _first_of(env, "SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES") or "1"
     local_size = size if num_nodes == "1" else _slurm_tasks_here(env)
-    address = env.get("MASTER_ADDR") or (LOCALHOST if num_nodes == "1" else first_host_of_slurm(env))
+    address = env.get("MASTER_ADDR") or (
+        LOCALHOST if num_nodes == "1" else first_host_of_slurm(env)
+    )
     if not local_size.isdecimal() or not address:
         raise LaunchError(
-            f"srun has started {size} tasks, and the variables that should say how many run on this node and"
+            f"srun has started {size} tasks, and the variables that should say how many run on this"
+            " node and"
             " where the first one runs are missing: SLURM_STEP_TASKS_PER_NODE and SLURM_NODEID, and"
             " SLURM_JOB_NODELIST. Start the program with srun itself, or with torchrun."
         )
@@ -169,7 +199,9 @@ def _of_slurm(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
     worker = Worker(rank, int(size), local_rank, int(local_size), address, port, note, idle)
     if size == num_nodes:
         return _fill(worker, max(num_gpus, 1))
-    is_bound = num_gpus == 1 and any(name in env for name in ("SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND"))
+    is_bound = num_gpus == 1 and any(
+        name in env for name in ("SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND")
+    )
     return _check(worker, 0 if is_bound else num_gpus)
 
 
@@ -179,7 +211,8 @@ def _of_azure_or_other(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
         if worker.size == 1:  # such as a pod of Kubernetes
             return _fill(worker, max(num_gpus, 1))
         warning = (
-            "RANK and WORLD_SIZE are set, but not by torchrun or Azure ML: this process runs as that rank and"
+            "RANK and WORLD_SIZE are set, but not by torchrun or Azure ML: this process runs as"
+            " that rank and"
             " starts no other processes."
         )
         idle = _idle(num_gpus, worker.local_size, "the launcher")
@@ -187,7 +220,8 @@ def _of_azure_or_other(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
     num_nodes = _integer(env, "AZUREML_NODE_COUNT")
     if num_nodes < 1 or worker.size % num_nodes:
         raise LaunchError(
-            f"WORLD_SIZE {worker.size} is not a multiple of AZUREML_NODE_COUNT {num_nodes}: every node"
+            f"WORLD_SIZE {worker.size} is not a multiple of AZUREML_NODE_COUNT {num_nodes}: every"
+            " node"
             " needs the same number of processes."
         )
     per_node, nodes = worker.size // num_nodes, counted(num_nodes, "node", "nodes")
@@ -227,8 +261,10 @@ def _refuse_half_launched(env: Mapping[str, str]) -> None:
     num_nodes = env.get("AZUREML_NODE_COUNT", "1")
     if num_nodes != "1":
         raise LaunchError(
-            f"AZUREML_NODE_COUNT is {num_nodes}, but RANK and WORLD_SIZE are not set: each node would"
-            " train alone and write the same output. Add `distribution: {type: pytorch}` to the job."
+            f"AZUREML_NODE_COUNT is {num_nodes}, but RANK and WORLD_SIZE are not set: each node"
+            " would"
+            " train alone and write the same output. Add `distribution: {type: pytorch}` to the"
+            " job."
         )
     if ("RANK" in env) != ("WORLD_SIZE" in env):
         raise LaunchError("Only one of RANK and WORLD_SIZE is set. Set both or neither.")
@@ -236,25 +272,32 @@ def _refuse_half_launched(env: Mapping[str, str]) -> None:
     names += ["PMIX_RANK"] if "PMIX_RANK" in env else []
     if names and not _is_slurm_task(env):  # one that srun has started says what is missing here
         raise LaunchError(
-            f"{names[0]} is {env[names[0]]}: a launcher of MPI has started this process, in a way that does"
-            " not say how many run on this node. Start the program with torchrun, srun, or mpiexec of Open"
+            f"{names[0]} is {env[names[0]]}: a launcher of MPI has started this process, in a way"
+            " that does"
+            " not say how many run on this node. Start the program with torchrun, srun, or mpiexec"
+            " of Open"
             " MPI, MPICH or MVAPICH."
         )
 
 
 def _check(worker: Worker, num_gpus: int) -> Worker:
     if not 0 <= worker.rank < worker.size:
-        raise LaunchError(f"RANK {worker.rank} is not from 0 to WORLD_SIZE - 1 = {worker.size - 1}.")
+        raise LaunchError(
+            f"RANK {worker.rank} is not from 0 to WORLD_SIZE - 1 = {worker.size - 1}."
+        )
     if 0 < num_gpus < (count := max(worker.local_size, worker.local_rank + 1)):
         raise LaunchError(
-            f"The process count per node, {count}, is larger than the processing units: this node has"
+            f"The process count per node, {count}, is larger than the processing units: this node"
+            " has"
             f" {num_gpus} GPUs. Start at most one process per GPU."
         )
     return worker
 
 
 def _is_slurm_task(env: Mapping[str, str]) -> bool:
-    """Return whether srun has started this process: as one of many, the script of a batch job is not."""
+    """Return whether srun has started this process: as one of many, the script of a batch job is
+    not.
+    """
     return "SLURM_PROCID" in env and ("SLURM_STEP_ID" in env or env.get("ENVIRONMENT") != "BATCH")
 
 
@@ -284,7 +327,9 @@ def first_host_of_slurm(env: Mapping[str, str]) -> str:
 
 
 def port_of_slurm(env: Mapping[str, str]) -> int:
-    """Return a port that differs from that of other jobs and steps on the node, if there is a job id."""
+    """Return a port that differs from that of other jobs and steps on the node, if there is a job
+    id.
+    """
     job, step = env.get("SLURM_JOB_ID", ""), env.get("SLURM_STEP_ID", "0")
     if not job.isdecimal():
         return DEFAULT_PORT

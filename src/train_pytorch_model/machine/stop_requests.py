@@ -14,9 +14,13 @@ from pathlib import Path
 from train_pytorch_model.machine.console import erase_bar
 
 GRACE_S = 25.0  # for a checkpoint, on top of the longest step so far; torchrun kills after 30
-TOGETHER_S = 1.0  # one request: Ctrl-C reaches a launcher and its workers, and the launcher forwards it
+TOGETHER_S = (
+    1.0  # one request: Ctrl-C reaches a launcher and its workers, and the launcher forwards it
+)
 # SIGHUP: the terminal, or its connection, is closed. Windows has none.
-SIGNALS = tuple(signal.Signals[name] for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
+SIGNALS = tuple(
+    signal.Signals[name] for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)
+)
 
 
 class StoppedError(SystemExit):
@@ -43,7 +47,10 @@ class StopRequests:
     _timer: threading.Timer | None = None
 
     def ask(self, number: int) -> None:
-        """Record a request. The second one ends the process at once, as does the end of the grace period."""
+        """Record a request.
+
+        The second one ends the process at once, as does the end of the grace period.
+        """
         now = time.monotonic()
         if self.signal is None:
             self._asked_at, self.signal = now, number
@@ -66,7 +73,8 @@ class StopRequests:
 
 @contextmanager
 def stop_requests() -> Iterator[StopRequests]:
-    """Handle `SIGNALS` as stop requests, for a `with` in the main thread; SIGHUP unless nohup ignores it.
+    """Handle `SIGNALS` as stop requests, for a `with` in the main thread; SIGHUP unless nohup
+    ignores it.
 
     A thread receives them: the main thread handles no signal while it waits for other processes.
     """
@@ -84,7 +92,11 @@ def stop_requests() -> Iterator[StopRequests]:
 
     listener = threading.Thread(target=listen, daemon=True, name="signals")
     listener.start()
-    numbers = [each for each in SIGNALS if each.name != "SIGHUP" or signal.getsignal(each) != signal.SIG_IGN]
+    numbers = [
+        each
+        for each in SIGNALS
+        if each.name != "SIGHUP" or signal.getsignal(each) != signal.SIG_IGN
+    ]
     handlers = {number: signal.signal(number, lambda *_: None) for number in numbers}
     previous_fd = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
     try:
@@ -100,7 +112,9 @@ def stop_requests() -> Iterator[StopRequests]:
 
 
 def leave_terminal() -> None:
-    """Write nowhere from now on if this process writes to a terminal that is gone: that raises errors."""
+    """Write nowhere from now on if this process writes to a terminal that is gone: that raises
+    errors.
+    """
     for descriptor in (1, 2):
         with suppress(OSError):
             # A terminal that is gone is still a device, but not a terminal.
@@ -113,7 +127,8 @@ def _end(number: int) -> None:
     erase_bar()
     if os.environ.get("RANK", "0") == "0":
         message = (
-            f"\nStopped by {signal.Signals(number).name} at once. The same command resumes from the last"
+            f"\nStopped by {signal.Signals(number).name} at once. The same command resumes from the"
+            " last"
             " checkpoint, if there is any.\n"
         )
         with suppress(OSError):

@@ -1,9 +1,10 @@
-"""Processors, memory and processes: those that this process may use, and what the operating system knows.
+"""Processors, memory and processes: those that this process may use, and what the operating system
+knows.
 
-On a CPU, PyTorch computes with one thread for each core that other processes leave. Its threads wait for each
-other within every operation, so one that shares its core holds up all. Beside one busy process on two cores,
-two threads of a ResNet-18 reach 0.4 to 0.7 of the rate of one thread; beside one that is busy half of the
-time, the same rate: `tests.benchmarks.busy_machine`.
+On a CPU, PyTorch computes with one thread for each core that other processes leave. Its threads
+wait for each other within every operation, so one that shares its core holds up all. Beside one
+busy process on two cores, two threads of a ResNet-18 reach 0.4 to 0.7 of the rate of one thread;
+beside one that is busy half of the time, the same rate: `tests.benchmarks.busy_machine`.
 """
 
 import ctypes
@@ -20,19 +21,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-MIN_MEASURED_S = 1.0  # in less, the kernel's ticks of 10 ms and the start of a process say too little
+MIN_MEASURED_S = (
+    1.0  # in less, the kernel's ticks of 10 ms and the start of a process say too little
+)
 ITEMS_AT_ONCE = 100  # for one thread
 FIXED_BY = "OMP_NUM_THREADS"
-SWITCH_S = 0.0005  # the default is ten times that, and each operation of a forward pass may wait for it
+SWITCH_S = (
+    0.0005  # the default is ten times that, and each operation of a forward pass may wait for it
+)
 T = TypeVar("T")
 U = TypeVar("U")
 OPENMP = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "5000"}
 """Environment variables of PyTorch's own threads, read when it loads.
 
-By default they spin while they wait for each other: with anything else on the cores, such as decoding, two of
-them are then slower than one. Sleeping immediately makes them 3 to 4 times faster there, but each operation
-has to wake them. Spinning for a few microseconds first costs nothing on busy cores, and is up to 15 % faster
-on idle ones.
+By default they spin while they wait for each other: with anything else on the cores, such as
+decoding, two of them are then slower than one. Sleeping immediately makes them 3 to 4 times faster
+there, but each operation has to wake them. Spinning for a few microseconds first costs nothing on
+busy cores, and is up to 15 % faster on idle ones.
 """
 PROCESSES = Path("/proc")
 PR_SET_PDEATHSIG = 1  # from Linux's prctl.h
@@ -42,7 +47,9 @@ LARGEST_KEPT = 32 << 20  # bytes of a block; glibc's maximum
 
 
 def usable_cores() -> int:
-    """Return the number of processors in the affinity mask, limited by the cgroup's quota; at least 1."""
+    """Return the number of processors in the affinity mask, limited by the cgroup's quota; at least
+    1.
+    """
     return max(1, math.ceil(min(len(_affinity()), _cgroup_quota())))
 
 
@@ -69,12 +76,15 @@ class CoreTimes:
         names = {f"cpu{number}" for number in _affinity()}
         try:
             rows = [line.split() for line in stat.read_text().splitlines()]
-            # Idle and waiting are the fourth and fifth; what follows the eighth is in the first two already.
+            # Idle and waiting are the fourth and fifth; what follows the eighth is in the first two
+            # already.
             ticks = [[int(field) for field in row[1:9]] for row in rows if row[0] in names]
             total, idle = sum(map(sum, ticks)), sum(each[3] + each[4] for each in ticks)
         except (OSError, ValueError, IndexError):
             return None
-        if len(ticks) < len(names) or not total:  # a container that numbers them otherwise, or shows zeros
+        if (
+            len(ticks) < len(names) or not total
+        ):  # a container that numbers them otherwise, or shows zeros
             return None
         per_s = os.sysconf("SC_CLK_TCK")
         return cls(time.monotonic(), total / per_s, idle / per_s + sum(os.times()[:4]))
@@ -101,10 +111,12 @@ ONE_THREAD = Threads(1, "", is_fixed=True)
 
 
 def choose_threads(cores: int, since: CoreTimes | None, now: CoreTimes | None) -> Threads:
-    """One thread for each of `cores` that other processes have not used between two times; at least one.
+    """One thread for each of `cores` that other processes have not used between two times; at least
+    one.
 
-    What other processes use is rounded to whole cores: less than half a core changes nothing. It changes
-    nothing either if it is not known. The number of threads decides about the last bits of a result.
+    What other processes use is rounded to whole cores: less than half a core changes nothing. It
+    changes nothing either if it is not known. The number of threads decides about the last bits of
+    a result.
     """
     free = now.free_cores(since) if now and since else None
     count = cores if free is None else max(1, min(cores, math.floor(free + 0.5)))
@@ -122,7 +134,9 @@ def fixed_threads(env: Mapping[str, str]) -> Threads | None:
 
 @contextmanager
 def short_switch_interval() -> Iterator[None]:
-    """A `with` in which decoding soon gives way: by default, a step of a ResNet-18 takes twice its time."""
+    """A `with` in which decoding soon gives way: by default, a step of a ResNet-18 takes twice its
+    time.
+    """
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_S)
     try:
@@ -138,8 +152,12 @@ def _affinity() -> set[int]:
         return set(range(os.cpu_count() or 1))
 
 
-def _cgroup_quota(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> float:
-    """The processors that the cgroup may use, of v2 with those around it, or v1; infinite without a limit."""
+def _cgroup_quota(
+    root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")
+) -> float:
+    """The processors that the cgroup may use, of v2 with those around it, or v1; infinite without a
+    limit.
+    """
     group = root
     with suppress(OSError):
         group /= "".join(re.findall("^0::/(.*)$", membership.read_text(), re.MULTILINE))
@@ -159,7 +177,9 @@ def _quota_in(*files: Path) -> float | None:
 
 
 def available_memory(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return the bytes that can be allocated within machine and cgroup without swapping or being killed."""
+    """Return the bytes that can be allocated within machine and cgroup without swapping or being
+    killed.
+    """
     return max(0, min(_of_machine(proc), _of_cgroup(cgroup)))
 
 
@@ -171,7 +191,9 @@ def keep_freed_memory() -> None:
 
 
 def release_freed_memory() -> None:
-    """Have the C library return what it keeps, in 20 ms: up to 2.37, glibc cannot reuse PyTorch's blocks."""
+    """Have the C library return what it keeps, in 20 ms: up to 2.37, glibc cannot reuse PyTorch's
+    blocks.
+    """
     if malloc_trim := _of_glibc("malloc_trim"):
         malloc_trim(0)
 
@@ -183,7 +205,9 @@ def _of_glibc(name: str) -> Any:
 
 def _of_machine(proc: Path) -> int:
     with suppress(OSError, ValueError):
-        (available,) = re.findall(r"^MemAvailable: +(\d+) kB$", (proc / "meminfo").read_text(), re.MULTILINE)
+        (available,) = re.findall(
+            r"^MemAvailable: +(\d+) kB$", (proc / "meminfo").read_text(), re.MULTILINE
+        )
         return int(available) << 10
     try:  # macOS, which does not report what is available
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
@@ -195,11 +219,18 @@ def _of_cgroup(cgroup: Path) -> int:
     """Return the container's limit minus its usage, which excludes reclaimable page cache."""
     for folder, limit, used, cached in (
         (cgroup, "memory.max", "memory.current", "inactive_file"),
-        (cgroup / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        (
+            cgroup / "memory",
+            "memory.limit_in_bytes",
+            "memory.usage_in_bytes",
+            "total_inactive_file",
+        ),
     ):
         try:
             free = int((folder / limit).read_text()) - int((folder / used).read_text())
-            statistics = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            statistics = dict(
+                line.split() for line in (folder / "memory.stat").read_text().splitlines()
+            )
             return free + int(statistics[cached])
         except (OSError, ValueError, KeyError):  # no such file, or "max": no limit
             continue
@@ -207,7 +238,9 @@ def _of_cgroup(cgroup: Path) -> int:
 
 
 def start_of(pid: int) -> str | None:
-    """Return when a process has started, in clock ticks, as ids are reused; None if it is dead or unknown."""
+    """Return when a process has started, in clock ticks, as ids are reused; None if it is dead or
+    unknown.
+    """
     stat = _stat(pid)
     return None if stat is None or stat[0] in "ZX" else stat[19]  # dead, but not yet reaped
 

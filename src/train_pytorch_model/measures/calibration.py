@@ -1,8 +1,8 @@
 """One temperature for all logits, so that probabilities can be acted on.
 
-A network is rarely right as often as its probabilities say. Dividing its logits by one number, fitted on the
-validation images, mends most of that and changes no prediction (Guo et al. 2017, On Calibration of Modern
-Neural Networks, section 4.2).
+A network is rarely right as often as its probabilities say. Dividing its logits by one number,
+fitted on the validation images, mends most of that and changes no prediction (Guo et al. 2017, On
+Calibration of Modern Neural Networks, section 4.2).
 """
 
 import math
@@ -16,7 +16,8 @@ MIN_IMAGES = 20  # to fit on: fewer say more about themselves than about the mod
 FOLDS = 5  # halves miss what is to be gained: their own temperatures scatter too much
 MAX_FITTED = 1 << 22  # logits; of more images, an even sample
 LIMITS = (0.05, 20.0)  # of an inverse temperature
-SPREAD = 0.5  # of inverse temperatures before any image is seen: what a few dozen images say is held back
+# Of inverse temperatures before any image is seen: what a few dozen images say is held back.
+SPREAD = 0.5
 MIN_GAIN = 0.001  # of the loss: a temperature next to 1 would be noise
 MAX_STEPS = 50  # Newton's method takes about six
 CONVERGED = 1e-9  # relative change of the inverse temperature
@@ -39,7 +40,8 @@ class Quality:
 class Temperature:
     """What logits are divided by, and what that does to images on which it was not fitted."""
 
-    value: float  # 1 if none is better than what the network says, on images on which it was not fitted
+    # 1 if none is better than what the network says, on images on which it was not fitted.
+    value: float
     before: Quality
     after: Quality  # each fold of the images with the temperature of the others
 
@@ -47,9 +49,10 @@ class Temperature:
 def fit_temperature(logits: np.ndarray, outcomes: Outcomes) -> Temperature:
     """Fit a temperature to the logits (N, C), float32, that have led to these N outcomes.
 
-    There may be no logits, if they were too many to keep: then there is no temperature, as with few images.
-    It is cross-fitted: each of `FOLDS` parts of the images gets the temperature of the others, and there is
-    one only if that lowers the loss of all by `MIN_GAIN`. Of few images, a part may lose by chance.
+    There may be no logits, if they were too many to keep: then there is no temperature, as with few
+    images. It is cross-fitted: each of `FOLDS` parts of the images gets the temperature of the
+    others, and there is one only if that lowers the loss of all by `MIN_GAIN`. Of few images, a
+    part may lose by chance.
     """
     if len(logits) < MIN_IMAGES:
         return Temperature(1.0, Quality.of(outcomes), Quality.of(outcomes))
@@ -57,7 +60,9 @@ def fit_temperature(logits: np.ndarray, outcomes: Outcomes) -> Temperature:
     logits, outcomes = logits[some], outcomes.select(some)
     before = Quality.of(outcomes)
     targets, folds = outcomes.targets, np.arange(len(logits)) % FOLDS
-    fitted = np.array([_fit(logits[folds != each], targets[folds != each]) for each in range(FOLDS)])
+    fitted = np.array(
+        [_fit(logits[folds != each], targets[folds != each]) for each in range(FOLDS)]
+    )
     after = Quality.of(calibrate(outcomes, logits, fitted[folds]))
     if after.loss >= (1 - MIN_GAIN) * before.loss:
         return Temperature(1.0, before, before)
@@ -85,23 +90,28 @@ def describe(temperature: Temperature) -> str:
     """What has been done about the probabilities, in words."""
     before, after = temperature.before, temperature.after
     if temperature.value == 1:
-        none = f"no temperature lowers the loss by {MIN_GAIN:.1%} on images that it was not fitted on"
+        none = (
+            f"no temperature lowers the loss by {MIN_GAIN:.1%} on images that it was not fitted on"
+        )
         was = f"loss {before.loss:.4f}, calibration error {before.error:.1%}"
         return f"The probabilities are those of the network: {none} ({was})."
     return (
-        f"The probabilities are calibrated by a temperature of {temperature.value:.3f} in the last layer. On"
+        f"The probabilities are calibrated by a temperature of {temperature.value:.3f} in the last"
+        " layer. On"
         f" validation images that it was not fitted on, the loss changes from {before.loss:.4f} to"
-        f" {after.loss:.4f}, and the calibration error from {before.error:.1%} to {after.error:.1%}."
+        f" {after.loss:.4f}, and the calibration error from {before.error:.1%} to"
+        f" {after.error:.1%}."
     )
 
 
 def _fit(logits: np.ndarray, targets: np.ndarray) -> float:
-    """The temperature of the lowest loss, by Newton's method within a bracket: the loss is convex in 1/T.
+    """The temperature of the lowest loss, by Newton's method within a bracket: the loss is convex
+    in 1/T.
 
-    A normal distribution of the inverse temperature around 1, of deviation `SPREAD`, counts as much as an
-    image, and so fades as they become more. The targets leave 1 / (N + 2) to the other categories, as in
-    Platt 1999, Probabilistic Outputs for Support Vector Machines, section 2.2: if every prediction is right,
-    the plain loss has no minimum.
+    A normal distribution of the inverse temperature around 1, of deviation `SPREAD`, counts as much
+    as an image, and so fades as they become more. The targets leave 1 / (N + 2) to the other
+    categories, as in Platt 1999, Probabilistic Outputs for Support Vector Machines, section 2.2: if
+    every prediction is right, the plain loss has no minimum.
     """
     scores = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)  # (N, C)
     of_target, doubt = scores[np.arange(len(scores)), targets], 1 / (len(scores) + 2)

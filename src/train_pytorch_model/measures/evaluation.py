@@ -8,24 +8,30 @@ from itertools import pairwise
 import numpy as np
 
 TOP_K = 5
-DEVIATIONS = 1.96  # standard deviations on either side of the mean hold 95 % of a normal distribution
+DEVIATIONS = (
+    1.96  # standard deviations on either side of the mean hold 95 % of a normal distribution
+)
 NUM_BINS = 15  # as in Guo et al. 2017
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 PERCENTS = range(1, 101)
-# Probabilities are clamped to this in the loss, at 708 nats; smaller floats lose digits. A higher limit, such
-# as scikit-learn's at 36 nats, would give another loss than that of the epochs, which comes from logits.
+# Probabilities are clamped to this in the loss, at 708 nats; smaller floats lose digits. A higher
+# limit, such as scikit-learn's at 36 nats, would give another loss than that of the epochs, which
+# comes from logits.
 TINY = np.finfo(np.float64).tiny
 
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What is kept of N predictions: all metrics follow from it, so the N x C probabilities can be freed."""
+    """What is kept of N predictions: all metrics follow from it, so the N x C probabilities can be
+    freed."""
 
     targets: np.ndarray  # (N,), int64: the true categories, as class indices
     predicted: np.ndarray  # (N,), int64: the most probable categories; of equal ones, the first
     confidences: np.ndarray  # (N,), float64: the probabilities of the predicted categories
     target_probabilities: np.ndarray  # (N,), float64: the probabilities of the true categories
-    target_ranks: np.ndarray  # (N,), int64: categories above the true one, ties by class index; 0 is a hit
+    target_ranks: (
+        np.ndarray
+    )  # (N,), int64: categories above the true one, ties by class index; 0 is a hit
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -39,8 +45,12 @@ class Outcomes:
 class PerClass:
     """Metrics per category; 0 where undefined: without an image, or without one predicted as it."""
 
-    precision: np.ndarray  # (C,), float64: of the images predicted as it, the fraction that belong to it
-    recall: np.ndarray  # (C,), float64: of the images of this category, the fraction predicted as it
+    precision: (
+        np.ndarray
+    )  # (C,), float64: of the images predicted as it, the fraction that belong to it
+    recall: (
+        np.ndarray
+    )  # (C,), float64: of the images of this category, the fraction predicted as it
     f1: np.ndarray  # (C,), float64: harmonic mean of precision and recall
     support: np.ndarray  # (C,), int64: images of this category
     predicted: np.ndarray  # (C,), int64: images predicted as this category
@@ -72,13 +82,14 @@ class Calibration:
 
     bins: Sequence[CalibrationBin]
     error: float
-    """Expected calibration error, from 0 to 1: the mean distance of accuracy from confidence over all images
-    (Guo et al. 2017, On Calibration of Modern Neural Networks, equation 3)."""
+    """Expected calibration error, from 0 to 1: the mean distance of accuracy from confidence over
+    all images (Guo et al. 2017, On Calibration of Modern Neural Networks, equation 3)."""
 
 
 @dataclass(frozen=True)
 class Answered:
-    """The images that are answered if only a confidence of at least `threshold` counts as an answer."""
+    """The images that are answered if only a confidence of at least `threshold` counts as an
+    answer."""
 
     threshold: float
     images: int
@@ -88,18 +99,22 @@ class Answered:
 
 @dataclass(frozen=True)
 class Coverage:
-    """What answering only when confident gives: the share of images answered against their accuracy.
+    """What answering only when confident gives: the share of images answered against their
+    accuracy.
 
     As in El-Yaniv and Wiener 2010, On the Foundations of Noise-free Selective Classification.
     """
 
     rows: Sequence[Answered]
-    accuracies: Sequence[float]  # (100,): the accuracy of the most confident 1, 2, … 100 % of the images
+    accuracies: Sequence[
+        float
+    ]  # (100,): the accuracy of the most confident 1, 2, … 100 % of the images
 
 
 @dataclass(frozen=True)
 class Confusion:
-    """The (C, C) confusion matrix of true by predicted categories, as its K nonzero cells, row by row."""
+    """The (C, C) confusion matrix of true by predicted categories, as its K nonzero cells, row by
+    row."""
 
     num_classes: int  # C; all cells of 20,000 categories would take 3 GiB
     targets: np.ndarray  # (K,), int64: the rows, ascending
@@ -121,7 +136,8 @@ class Evaluation:
 
     images: int
     accuracy: float
-    top5: float  # fraction with the category among the five most probable; 1 with five categories or fewer
+    # Fraction with the category among the five most probable; 1 with five categories or fewer.
+    top5: float
     loss: float  # mean cross-entropy in nats, of probabilities of at least `TINY`
     balanced_accuracy: float  # mean recall over the categories that have images
     mean_confidence: float  # mean probability of the predicted category
@@ -162,10 +178,14 @@ class Evaluation:
 
 
 def confidence_interval(accuracy: float, images: int) -> tuple[float, float]:
-    """Wilson's score interval (1927) of an accuracy, 95 %: holds for few images too, and near 0 and 1."""
+    """Wilson's score interval (1927) of an accuracy, 95 %: holds for few images too, and near 0 and
+    1.
+    """
     weight = DEVIATIONS**2
     centre = (images * accuracy + weight / 2) / (images + weight)
-    half = DEVIATIONS * math.sqrt(images * accuracy * (1 - accuracy) + weight / 4) / (images + weight)
+    half = (
+        DEVIATIONS * math.sqrt(images * accuracy * (1 - accuracy) + weight / 4) / (images + weight)
+    )
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
@@ -175,7 +195,9 @@ def outcomes_of(targets: np.ndarray, probabilities: np.ndarray) -> Outcomes:
     predicted = probabilities.argmax(axis=1)
     of_target = probabilities[rows, targets]  # (N,)
     ahead = probabilities > of_target[:, None]  # (N, C)
-    ahead |= (probabilities == of_target[:, None]) & (np.arange(probabilities.shape[1]) < targets[:, None])
+    ahead |= (probabilities == of_target[:, None]) & (
+        np.arange(probabilities.shape[1]) < targets[:, None]
+    )
     return Outcomes(
         targets=targets.astype(np.int64),
         predicted=predicted.astype(np.int64),
@@ -197,7 +219,8 @@ def evaluate(outcomes: Outcomes, num_classes: int) -> Evaluation:
     is_hit = outcomes.target_ranks == 0
     wrong = np.flatnonzero(~is_hit)
     hits, support, answers = (
-        np.bincount(indices, minlength=num_classes) for indices in (targets[is_hit], targets, predicted)
+        np.bincount(indices, minlength=num_classes)
+        for indices in (targets[is_hit], targets, predicted)
     )
     per_class = PerClass(
         precision=hits / np.maximum(answers, 1),
@@ -237,7 +260,9 @@ def losses_of(outcomes: Outcomes) -> np.ndarray:
 
 
 def calibration_of(confidences: np.ndarray, is_hit: np.ndarray) -> Calibration:
-    """Confidence against accuracy, of confidences (N,) and whether each prediction is right, (N,), bool."""
+    """Confidence against accuracy, of confidences (N,) and whether each prediction is right, (N,),
+    bool.
+    """
     edges = np.arange(NUM_BINS + 1) / NUM_BINS
     indices = (np.searchsorted(edges, confidences, side="left") - 1).clip(0, NUM_BINS - 1)  # (N,)
     images = np.bincount(indices, minlength=NUM_BINS)
@@ -247,13 +272,17 @@ def calibration_of(confidences: np.ndarray, is_hit: np.ndarray) -> Calibration:
     columns = (edges[:-1], edges[1:], images, confidence, accuracy)
     bins = [
         CalibrationBin(lower, upper, count, *(means if count else (None, None)))
-        for lower, upper, count, *means in zip(*(column.tolist() for column in columns), strict=True)
+        for lower, upper, count, *means in zip(
+            *(column.tolist() for column in columns), strict=True
+        )
     ]
     return Calibration(bins, error)
 
 
 def coverage_of(confidences: np.ndarray, is_hit: np.ndarray) -> Coverage:
-    """The coverage of at least one image, from confidences (N,) and whether each is right, (N,), bool."""
+    """The coverage of at least one image, from confidences (N,) and whether each is right, (N,),
+    bool.
+    """
     order = np.argsort(-confidences, kind="stable")
     hits = np.cumsum(is_hit[order])  # (N,), among the most confident 1, 2, … N
     rows = []

@@ -16,9 +16,9 @@
     evaluation.html        the same as a web page
     bad_images.csv         the images that were left out, if any
 
-A number that is undefined, such as the recall of a category without an image, is null in JSON and empty in
-CSV. Macro averages are over the categories that have images or were predicted; there an undefined number
-counts as 0, as in scikit-learn.
+A number that is undefined, such as the recall of a category without an image, is null in JSON and
+empty in CSV. Macro averages are over the categories that have images or were predicted; there an
+undefined number counts as 0, as in scikit-learn.
 """
 
 import math
@@ -32,7 +32,13 @@ import numpy as np
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.writing import table_of, write_csv, write_json
 from train_pytorch_model.measures.data_quality import Familiar
-from train_pytorch_model.measures.evaluation import Answered, CalibrationBin, Evaluation, Outcomes, PerClass
+from train_pytorch_model.measures.evaluation import (
+    Answered,
+    CalibrationBin,
+    Evaluation,
+    Outcomes,
+    PerClass,
+)
 from train_pytorch_model.words.errors import counted
 
 META_CONTENT: Mapping[str, Any] = {"type": "EvaluationDirectory", "extension": {}}
@@ -88,7 +94,9 @@ def write_numbers(
     left_out: int,
     familiar: Familiar | None = None,
 ) -> None:
-    """Write the metrics and all tables of the evaluation; `categories` are the names by class index."""
+    """Write the metrics and all tables of the evaluation; `categories` are the names by class
+    index.
+    """
     per_class = category_rows(evaluation.per_class, categories)
     metrics = {
         "images": evaluation.images,
@@ -123,7 +131,9 @@ def write_numbers(
         write_csv(root / name, rows)
 
 
-def confusion_matrix(evaluation: Evaluation, categories: Sequence[str]) -> Iterator[Iterable[object]]:
+def confusion_matrix(
+    evaluation: Evaluation, categories: Sequence[str]
+) -> Iterator[Iterable[object]]:
     """The rows of confusion_matrix.csv, one by one: it may be too large for the memory."""
     yield ["category", *categories]
     for name, row in zip(categories, evaluation.confusion.rows(), strict=True):
@@ -142,24 +152,34 @@ def category_rows(per_class: PerClass, categories: Sequence[str]) -> list[Catego
             support=support,
             predicted=predicted,
         )
-        for name, precision, recall, f1, support, predicted in zip(categories, *columns, strict=True)
+        for name, precision, recall, f1, support, predicted in zip(
+            categories, *columns, strict=True
+        )
     ]
 
 
 def worst_first(evaluation: Evaluation, categories: Sequence[str]) -> list[CategoryRow]:
-    """The categories by increasing F1, undefined F1 last; among equals, categories with images come first."""
+    """The categories by increasing F1, undefined F1 last; among equals, categories with images come
+    first.
+    """
     rows = category_rows(evaluation.per_class, categories)
     return sorted(rows, key=lambda row: (math.inf if row.f1 is None else row.f1, row.support == 0))
 
 
-def confused_rows(evaluation: Evaluation, categories: Sequence[str], limit: int) -> list[ConfusedRow]:
+def confused_rows(
+    evaluation: Evaluation, categories: Sequence[str], limit: int
+) -> list[ConfusedRow]:
     """The `limit` largest confusions, by decreasing number of images."""
     confusion, support = evaluation.confusion, evaluation.per_class.support
     wrong = np.flatnonzero(confusion.targets != confusion.predicted)
     cells = wrong[np.argsort(-confusion.images[wrong], kind="stable")][:limit]
-    columns = (each[cells].tolist() for each in (confusion.targets, confusion.predicted, confusion.images))
+    columns = (
+        each[cells].tolist() for each in (confusion.targets, confusion.predicted, confusion.images)
+    )
     return [
-        ConfusedRow(categories[target], categories[predicted], images, images / int(support[target]))
+        ConfusedRow(
+            categories[target], categories[predicted], images, images / int(support[target])
+        )
         for target, predicted, images in zip(*columns, strict=True)
     ]
 
@@ -189,19 +209,24 @@ def describe_baseline(evaluation: Evaluation, categories: Sequence[str]) -> str:
 
 
 def verdict(evaluation: Evaluation, categories: Sequence[str]) -> str:
-    """What the evaluation means, most important first: sentences that may hold category names in quotes."""
+    """What the evaluation means, most important first: sentences that may hold category names in
+    quotes.
+    """
     per_class = evaluation.per_class
     present = np.flatnonzero(per_class.support)
     if len(present) == 1:
         return (
-            f"All images are of one category, {_quote(categories[present[0]])}: they do not show whether the"
+            f"All images are of one category, {_quote(categories[present[0]])}: they do not show"
+            " whether the"
             " model tells it from the others."
         )
     baseline, guess = evaluation.baseline, describe_baseline(evaluation, categories)
     accuracy = f"{evaluation.accuracy:.1%}, {evaluation.correct:,} of {evaluation.images:,}"
     if not evaluation.is_better_than_guessing:
         verb = "is" if evaluation.accuracy <= baseline else "may be"
-        sentences = [f"The model {verb} no better than guessing: {accuracy}; {guess}, gives {baseline:.1%}."]
+        sentences = [
+            f"The model {verb} no better than guessing: {accuracy}; {guess}, gives {baseline:.1%}."
+        ]
     else:
         start = f"Good: {accuracy}"
         if min(evaluation.accuracy, evaluation.balanced_accuracy) < GOOD:
@@ -224,7 +249,8 @@ def verdict(evaluation: Evaluation, categories: Sequence[str]) -> str:
     if high - low > MAX_WIDTH:
         few = counted(evaluation.images, "image", "images")
         sentences.append(
-            f"On {few} this says next to nothing: the accuracy may be anything from {low:.0%} to {high:.0%}."
+            f"On {few} this says next to nothing: the accuracy may be anything from {low:.0%} to"
+            f" {high:.0%}."
         )
     return " ".join(sentences)
 

@@ -37,7 +37,8 @@ class TimeBudget:
         if waiting < LIMITING_FRACTION:
             return f"Training was compute-bound: {spent}"
         return (
-            f"Training was input-bound: {spent} More CPU cores help; so do smaller image files, such as the"
+            f"Training was input-bound: {spent} More CPU cores help; so do smaller image files,"
+            " such as the"
             " verb transform writes."
         )
 
@@ -45,7 +46,8 @@ class TimeBudget:
 def budget_of(epochs: Sequence[EpochTimes], run_s: float) -> TimeBudget:
     """The budget of a run of these epochs that took `run_s` seconds in all."""
     training_s, waiting_s, validation_s = (
-        sum(getattr(epoch, name) for epoch in epochs) for name in ("training_s", "waiting_s", "validation_s")
+        sum(getattr(epoch, name) for epoch in epochs)
+        for name in ("training_s", "waiting_s", "validation_s")
     )
     rest_s = max(run_s - training_s - validation_s, 0.0)
     return TimeBudget(max(training_s - waiting_s, 0.0), waiting_s, validation_s, rest_s)

@@ -22,11 +22,13 @@ def is_depthwise(module: nn.Module) -> bool:
 
 
 def raise_momentum(network: nn.Module, steps_per_epoch: int) -> None:
-    """Raise the momentum so that running statistics average at most two thirds of an epoch, or three steps.
+    """Raise the momentum so that running statistics average at most two thirds of an epoch, or
+    three steps.
 
-    PyTorch's default averages ten steps, MobileNetV3's a hundred: with seven steps an epoch the weights have
-    moved on by then, and validation sees a worse network than training. Networks with depthwise convolutions,
-    of nine weights a filter, change twice as fast: for them it is a third of an epoch.
+    PyTorch's default averages ten steps, MobileNetV3's a hundred: with seven steps an epoch the
+    weights have moved on by then, and validation sees a worse network than training. Networks with
+    depthwise convolutions, of nine weights a filter, change twice as fast: for them it is a third
+    of an epoch.
     """
     epochs = 3.0 if any(map(is_depthwise, network.modules())) else 1.5
     momentum = min(MAX_MOMENTUM, epochs / steps_per_epoch)
@@ -36,7 +38,9 @@ def raise_momentum(network: nn.Module, steps_per_epoch: int) -> None:
 
 
 def freeze_statistics(network: nn.Module) -> None:
-    """Freeze the running statistics; training then normalizes by them as well, see `set_training_mode`."""
+    """Freeze the running statistics; training then normalizes by them as well, see
+    `set_training_mode`.
+    """
     for norm in batch_norms(network):
         norm.momentum = FROZEN
 
@@ -45,10 +49,13 @@ def freeze_statistics(network: nn.Module) -> None:
 def blend_statistics(network: nn.Module, images: Tensor, fraction: float) -> None:
     """Move frozen statistics of trained norms by a fraction, 0 to 1, towards those of images.
 
-    Filters that are not trained could not adapt, which costs up to 7 points. Ends in evaluation mode.
+    Filters that are not trained could not adapt, which costs up to 7 points. Ends in evaluation
+    mode.
     """
     network.eval()
-    norms = [norm for norm in batch_norms(network) if norm.weight is None or norm.weight.requires_grad]
+    norms = [
+        norm for norm in batch_norms(network) if norm.weight is None or norm.weight.requires_grad
+    ]
     for norm in norms:
         norm.train()
         norm.momentum = fraction
@@ -61,8 +68,9 @@ def blend_statistics(network: nn.Module, images: Tensor, fraction: float) -> Non
 def set_training_mode(network: nn.Module) -> None:
     """`network.train()`, but what is frozen computes as in evaluation.
 
-    That is batch norms with frozen statistics, and all of a network whose last layer alone is trained: with
-    dropout its features would differ from epoch to epoch, and the filters could not learn from that.
+    That is batch norms with frozen statistics, and all of a network whose last layer alone is
+    trained: with dropout its features would differ from epoch to epoch, and the filters could not
+    learn from that.
     """
     trained = sum(parameter.requires_grad for parameter in network.parameters())
     network.train(trained > OF_LAST_LAYER)
@@ -80,10 +88,14 @@ def running_statistics(network: nn.Module) -> Tensor:
 def set_running_statistics(network: nn.Module, values: Tensor) -> None:
     """Set the running statistics to what `running_statistics` returned, here or in another process."""
     buffers = _statistics(network)
-    for buffer, value in zip(buffers, torch.split(values, [b.numel() for b in buffers]), strict=True):
+    for buffer, value in zip(
+        buffers, torch.split(values, [b.numel() for b in buffers]), strict=True
+    ):
         buffer.copy_(value.view_as(buffer))
 
 
 def _statistics(network: nn.Module) -> list[Tensor]:
-    buffers = (each for norm in batch_norms(network) for each in (norm.running_mean, norm.running_var))
+    buffers = (
+        each for norm in batch_norms(network) for each in (norm.running_mean, norm.running_var)
+    )
     return [buffer for buffer in buffers if buffer is not None]

@@ -1,4 +1,5 @@
-"""What images of one size need of a network, by dry runs without values; what CPUs compute wrongly or slowly.
+"""What images of one size need of a network, by dry runs without values; what CPUs compute wrongly
+or slowly.
 
 A dry run takes a few milliseconds and no memory.
 """
@@ -16,7 +17,8 @@ from train_pytorch_model.words.errors import ParameterError, parameter
 
 
 class WithoutMemory(TorchFunctionMode):
-    """Within it, layers get tensors on the meta device, and draw no numbers; RegNet computes with others."""
+    """Within it, layers get tensors on the meta device, and draw no numbers; RegNet computes with
+    others."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         is_storage = func in (torch.empty, torch.ones, torch.zeros)
@@ -24,7 +26,10 @@ class WithoutMemory(TorchFunctionMode):
 
 
 def min_local_batch(network: nn.Module, height: int, width: int) -> int:
-    """The fewest images of a step: 2 for batch norm at 1 x 1. Raises `ParameterError` for too small ones."""
+    """The fewest images of a step: 2 for batch norm at 1 x 1.
+
+    Raises `ParameterError` for too small ones.
+    """
     try:
         try:
             _dry_run(network, 1, height, width)
@@ -41,7 +46,9 @@ def min_local_batch(network: nn.Module, height: int, width: int) -> int:
 
 
 def width_of_features(network: nn.Module, head: str, height: int, width: int) -> int | None:
-    """The number of features that the last layer, `head`, maps to logits; None if it is not the last step."""
+    """The number of features that the last layer, `head`, maps to logits; None if it is not the
+    last step.
+    """
     seen: list[Tensor] = []
     layer = network.get_submodule(head)
     with layer.register_forward_hook(lambda _, inputs, output: seen.extend((inputs[0], output))):
@@ -52,7 +59,8 @@ def width_of_features(network: nn.Module, head: str, height: int, width: int) ->
 def count_first_parameters(network: nn.Module, height: int, width: int, share: float) -> int:
     """How many of the network's parameters, in their order, belong to its first layers.
 
-    Those are the convolutions and linear layers with up to this share of the multiplications, and norms.
+    Those are the convolutions and linear layers with up to this share of the multiplications, and
+    norms.
     """
     costs: dict[nn.Module, int] = {}
 
@@ -67,7 +75,9 @@ def count_first_parameters(network: nn.Module, height: int, width: int, share: f
         _dry_run(network, 2, height, width)
     done, limit = itertools.accumulate(costs.values()), share * sum(costs.values())
     others = {layer.weight for layer, cost in zip(costs, done, strict=True) if cost > limit}
-    return sum(1 for _ in itertools.takewhile(lambda each: each not in others, network.parameters()))
+    return sum(
+        1 for _ in itertools.takewhile(lambda each: each not in others, network.parameters())
+    )
 
 
 def _dry_run(network: nn.Module, num_images: int, height: int, width: int) -> Tensor:
@@ -95,10 +105,11 @@ def adapt_to_cpu(network: nn.Module, height: int, width: int) -> None:
 
 
 def compute_depthwise_in_float32(network: nn.Module) -> None:
-    """Run depthwise convolutions in float32: their bfloat16 gradients take oneDNN three times as long.
+    """Run depthwise convolutions in float32: their bfloat16 gradients take oneDNN three times as
+    long.
 
-    On a CPU with AVX512-BF16 a training step of MobileNetV3 then takes 0.5 of the time, of EfficientNet-B0
-    0.6, of ConvNeXt 0.9: `tests.benchmarks.depthwise`.
+    On a CPU with AVX512-BF16 a training step of MobileNetV3 then takes 0.5 of the time, of
+    EfficientNet-B0 0.6, of ConvNeXt 0.9: `tests.benchmarks.depthwise`.
     """
     for module in network.modules():
         if is_depthwise(module) and type(module) is nn.Conv2d:
@@ -108,8 +119,9 @@ def compute_depthwise_in_float32(network: nn.Module) -> None:
 def keep_unseen_weights(network: nn.Module, height: int, width: int) -> None:
     """Zero the gradients of convolution weights that meet nothing but padding.
 
-    With a stride of 2, only the middle of a 3 x 3 filter meets a 1 x 1 feature map, which a ResNet has for
-    images of 16 px. oneDNN's bfloat16 leaves the other gradients uninitialized: 1e30, or NaN.
+    With a stride of 2, only the middle of a 3 x 3 filter meets a 1 x 1 feature map, which a ResNet
+    has for images of 16 px. oneDNN's bfloat16 leaves the other gradients uninitialized: 1e30, or
+    NaN.
     """
     for convolution, size in _convolutions(network, height, width):
         if max(convolution.stride) > 1:
@@ -120,7 +132,9 @@ def keep_unseen_weights(network: nn.Module, height: int, width: int) -> None:
                 )
 
 
-def _convolutions(network: nn.Module, height: int, width: int) -> list[tuple[nn.Conv2d, tuple[int, int]]]:
+def _convolutions(
+    network: nn.Module, height: int, width: int
+) -> list[tuple[nn.Conv2d, tuple[int, int]]]:
     """The trainable convolutions, each with the height and width of its input."""
     sizes: list[tuple[nn.Conv2d, tuple[int, int]]] = []
 

@@ -28,11 +28,14 @@ class Line(NamedTuple):
 
     name: str
     path: str  # the `d` of an SVG path; empty if no two neighbouring values are drawn
-    points: Sequence[Point]  # to mark: all if there are few, else isolated ones, which the path lacks
+    points: Sequence[
+        Point
+    ]  # to mark: all if there are few, else isolated ones, which the path lacks
 
 
 class Chart(NamedTuple):
-    """One or more series over the same x. All coordinates are in a picture of `WIDTH` by `HEIGHT` units."""
+    """One or more series over the same x. All coordinates are in a picture of `WIDTH` by `HEIGHT`
+    units."""
 
     title: str
     x_name: str
@@ -57,10 +60,12 @@ def line_chart(
     x_name: str = "epoch",
     mark: int | None = None,
 ) -> Chart:
-    """Lay out a chart of series over increasing integers; a vertical line marks the value `mark` of them.
+    """Lay out a chart of series over increasing integers; a vertical line marks the value `mark` of
+    them.
 
-    A series has a value per x; those that are not finite leave a gap. Fractions `is_percent` shows as
-    percentages; the y axis of other quantities, of which a cut-off one would mislead, includes 0.
+    A series has a value per x; those that are not finite leave a gap. Fractions `is_percent` shows
+    as percentages; the y axis of other quantities, of which a cut-off one would mislead, includes
+    0.
     """
     scale, suffix = (100, "%") if is_percent else (1, "")
     values = {name: [scale * y for y in ys] for name, ys in series.items()}
@@ -74,7 +79,11 @@ def line_chart(
         return x_left + (x - xs[0]) / max(xs[-1] - xs[0], 1) * (WIDTH - LEFT - RIGHT)
 
     def y_at(y: float) -> float:
-        return HEIGHT - BOTTOM - (y - y_ticks[0]) / (y_ticks[-1] - y_ticks[0]) * (HEIGHT - TOP - BOTTOM)
+        return (
+            HEIGHT
+            - BOTTOM
+            - (y - y_ticks[0]) / (y_ticks[-1] - y_ticks[0]) * (HEIGHT - TOP - BOTTOM)
+        )
 
     def point(name: str, x: int, y: float) -> Point | None:
         text = f"{x_name.capitalize()} {x:,}: {name} {y:.4g}{suffix}"
@@ -84,7 +93,9 @@ def line_chart(
     return Chart(
         title=title,
         x_name=x_name,
-        lines=[_line(name, [point(name, xs[i], ys[i]) for i in drawn]) for name, ys in values.items()],
+        lines=[
+            _line(name, [point(name, xs[i], ys[i]) for i in drawn]) for name, ys in values.items()
+        ],
         x_ticks=[Point(x_at(x), HEIGHT - BOTTOM, f"{x:,}") for x in x_ticks],
         y_ticks=[Point(LEFT, y_at(y), _label(y, y_step) + suffix) for y in y_ticks],
         mark=None if mark is None else x_at(mark),

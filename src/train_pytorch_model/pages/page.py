@@ -1,8 +1,10 @@
-"""Self-contained HTML pages: single files that open anywhere, without a network; and their galleries.
+"""Self-contained HTML pages: single files that open anywhere, without a network; and their
+galleries.
 
-File and category names are untrusted: the templates escape them, and the Content-Security-Policy of a page
-forbids it to load anything or to run any script but ours. `templates/parts.html` holds the shared macros; its
-`gallery` draws a `Gallery`, a section that shows pictures with captions in a grid.
+File and category names are untrusted: the templates escape them, and the Content-Security-Policy of
+a page forbids it to load anything or to run any script but ours. `templates/parts.html` holds the
+shared macros; its `gallery` draws a `Gallery`, a section that shows pictures with captions in a
+grid.
 """
 
 import base64
@@ -20,7 +22,12 @@ from PIL import Image
 
 from train_pytorch_model import __version__
 from train_pytorch_model.formats.image_directory import ImageDirectory
-from train_pytorch_model.image_classifier.decoding import AS_USUAL, Colours, UnreadableImageError, decode
+from train_pytorch_model.image_classifier.decoding import (
+    AS_USUAL,
+    Colours,
+    UnreadableImageError,
+    decode,
+)
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.measures.data_quality import SUSPECTS, TWINS, Candidate, Suspect, TwinRow
 from train_pytorch_model.measures.evaluation import Evaluation, Outcomes
@@ -44,7 +51,8 @@ MAX_SUSPECTS = 12
 MAX_TWINS = 12  # pairs
 HEAT_NOTE = "Pink is what spoke for the prediction; point at a picture, or tap it, to see it plain."
 ABOUT_UNCERTAIN = (
-    "The images with the lowest confidence, right or wrong. More training images that look like these would"
+    "The images with the lowest confidence, right or wrong. More training images that look like"
+    " these would"
     " teach the model most."
 )
 ABOUT_RIGHT = "The most confident one of each category, as examples of what the model has learned."
@@ -78,7 +86,9 @@ def shorten(name: str) -> str:
 
 
 def breakable(text: str) -> Markup:
-    """The text, escaped, with points at which a browser may break its names: between words, not inside."""
+    """The text, escaped, with points at which a browser may break its names: between words, not
+    inside.
+    """
     return Markup("<wbr>").join(BETWEEN_WORDS.split(text))
 
 
@@ -102,11 +112,15 @@ def heat_picture(heat: np.ndarray) -> str:
     """A heat map (h, w), float32, from 0 to 1, as a data URI of some hundred bytes: clear to pink."""
     image = Image.fromarray(heat)
     image.thumbnail((HEAT_SIDE, HEAT_SIDE), Image.Resampling.BOX)
-    shares = np.cbrt(np.asarray(image) / np.asarray(image).max())  # or only the hottest spot is seen
+    shares = np.cbrt(
+        np.asarray(image) / np.asarray(image).max()
+    )  # or only the hottest spot is seen
     levels = Image.fromarray(np.rint(shares * (HEAT_LEVELS - 1)).astype(np.uint8)).convert("P")
     steps = np.linspace(0, 1, HEAT_LEVELS)
     levels.putpalette(HEAT_COLOUR * HEAT_LEVELS)
-    return encode(levels, transparency=bytes(np.rint(255 * MAX_HEAT * steps).astype(np.uint8)), bits=4)
+    return encode(
+        levels, transparency=bytes(np.rint(255 * MAX_HEAT * steps).astype(np.uint8)), bits=4
+    )
 
 
 def encode(image: Image.Image, kind: str = "PNG", **options: object) -> str:
@@ -128,7 +142,9 @@ class Heat(NamedTuple):
     """What in a picture a network answered by."""
 
     picture: str  # a data URI, transparent where nothing is
-    region: tuple[float, float, float, float]  # left, top, width, height; 0 to 1, of the picture's size
+    region: tuple[
+        float, float, float, float
+    ]  # left, top, width, height; 0 to 1, of the picture's size
 
 
 class Card(NamedTuple):
@@ -158,16 +174,19 @@ def galleries_of(
     explain: Callable[[np.ndarray], Sequence[Heat | None]],
     rest: str = "",
 ) -> list[Gallery]:
-    """The most confident mistakes, the least certain predictions and some right ones, with their pictures.
+    """The most confident mistakes, the least certain predictions and some right ones, with their
+    pictures.
 
-    `indices` (N,) are those of the images of the outcomes. `explain` gives the heats, for some of these, to
-    lie over the mistakes and the least certain ones. `rest` says where all mistakes are.
+    `indices` (N,) are those of the images of the outcomes. `explain` gives the heats, for some of
+    these, to lie over the mistakes and the least certain ones. `rest` says where all mistakes are.
     """
     mistakes = evaluation.mistakes[:MAX_MISTAKES]
     uncertain = np.argsort(outcomes.confidences, kind="stable")[:MAX_UNCERTAIN]
     by_confidence = np.argsort(-outcomes.confidences, kind="stable")
     hits = by_confidence[outcomes.target_ranks[by_confidence] == 0]
-    _, surest = np.unique(outcomes.targets[hits], return_index=True)  # among the hits of each category
+    _, surest = np.unique(
+        outcomes.targets[hits], return_index=True
+    )  # among the hits of each category
     explained = np.unique(np.concatenate([mistakes, uncertain]))
     heats = dict(zip(explained.tolist(), explain(indices[explained]), strict=True))
 
@@ -195,7 +214,9 @@ def galleries_of(
     galleries = [
         Gallery("mistakes", "Most confident mistakes", text, cards(mistakes, heats)),
         Gallery("uncertain", "Least certain predictions", ABOUT_UNCERTAIN, cards(uncertain, heats)),
-        Gallery("right", "Right predictions", ABOUT_RIGHT, cards(hits[np.sort(surest)][:MAX_RIGHT], {})),
+        Gallery(
+            "right", "Right predictions", ABOUT_RIGHT, cards(hits[np.sort(surest)][:MAX_RIGHT], {})
+        ),
     ]
     return [gallery for gallery in galleries if gallery.cards or gallery.id == "mistakes"]
 
@@ -213,7 +234,9 @@ def _facts(prediction: Prediction) -> list[Fact]:
 def suspects_gallery(
     suspects: Sequence[Suspect], data_sets: Sequence[ImageDirectory], colours: Colours
 ) -> list[Gallery]:
-    """The images of these data sets whose category is most probably wrong; no gallery if there is none."""
+    """The images of these data sets whose category is most probably wrong; no gallery if there is
+    none.
+    """
     roots = {images.port: images.root for images in data_sets}
     cards = [
         Card(
@@ -228,15 +251,20 @@ def suspects_gallery(
         for each in suspects[:MAX_SUSPECTS]
     ]
     text = (
-        f"{counted(len(suspects), 'image', 'images')} may have a wrong category; `{SUSPECTS}` lists all. Of"
-        " training images, the model kept preferring another category while it learned them; of validation"
-        " images, it is sure of another one. The percentages are what it gives the category of the image."
+        f"{counted(len(suspects), 'image', 'images')} may have a wrong category; `{SUSPECTS}` lists"
+        " all. Of"
+        " training images, the model kept preferring another category while it learned them; of"
+        " validation"
+        " images, it is sure of another one. The percentages are what it gives the category of the"
+        " image."
         " Correct what is wrong and train again."
     )
     return [Gallery("suspects", "Look at these first", text, cards)] if cards else []
 
 
-def twins_gallery(rows: Sequence[TwinRow], both: Sequence[ImageDirectory], colours: Colours) -> list[Gallery]:
+def twins_gallery(
+    rows: Sequence[TwinRow], both: Sequence[ImageDirectory], colours: Colours
+) -> list[Gallery]:
     """The first pairs of images that look alike; no gallery if there is none."""
     roots = {images.port: images.root for images in both}
     cards = [
@@ -259,7 +287,10 @@ def twins_gallery(rows: Sequence[TwinRow], both: Sequence[ImageDirectory], colou
 
 
 def render_explained(
-    spec: ClassifierSpec, images: ImageDirectory, shown: Sequence[Candidate], heats: Sequence[Heat | None]
+    spec: ClassifierSpec,
+    images: ImageDirectory,
+    shown: Sequence[Candidate],
+    heats: Sequence[Heat | None],
 ) -> str:
     """Render a page of the least certain predictions of unlabelled images, with the heat of each."""
     originals = images.original_names(np.array([each.index for each in shown], np.int64))
@@ -268,7 +299,9 @@ def render_explained(
             [thumbnail(images.path(each.index), spec.framing.colours)],
             [
                 Fact(label, spec.categories[index], f"{share:.1%}")
-                for label, index, share in zip(("predicted", "or"), each.top, each.probabilities, strict=True)
+                for label, index, share in zip(
+                    ("predicted", "or"), each.top, each.probabilities, strict=True
+                )
             ],
             [original or images.file_names[each.index]],
             heat,

@@ -90,8 +90,11 @@ def without_images(counts: np.ndarray, categories: Sequence[str]) -> list[str]:
     return [name for name, count in zip(categories, counts, strict=True) if not count]
 
 
-def files_of_cells(outcomes: Outcomes, images: ImageDirectory, indices: np.ndarray) -> dict[str, list[str]]:
-    """Names of files in cells of the matrix: `true,predicted` → some names, the most confident first.
+def files_of_cells(
+    outcomes: Outcomes, images: ImageDirectory, indices: np.ndarray
+) -> dict[str, list[str]]:
+    """Names of files in cells of the matrix: `true,predicted` → some names, the most confident
+    first.
 
     `indices` (N,) are those of the images of the outcomes.
     """
@@ -107,14 +110,17 @@ def files_of_cells(outcomes: Outcomes, images: ImageDirectory, indices: np.ndarr
 
 
 def _confusion_view(evaluation: Evaluation, categories: Sequence[str]) -> dict[str, Any]:
-    """The confusion matrix as a table of counts, or as a heat map of more than `MAX_TABLE` categories."""
+    """The confusion matrix as a table of counts, or as a heat map of more than `MAX_TABLE`
+    categories.
+    """
     names, support = [shorten(name) for name in categories], evaluation.per_class.support
     confusion = evaluation.confusion
     view: dict[str, Any] = {"names": names, "support": support.tolist()}
     if len(names) <= MAX_TABLE:
         return view | {
             "rows": [row.tolist() for row in confusion.rows()],  # (C, C), true by predicted
-            "is_upright": len(names) * max(map(len, names)) <= MAX_UPRIGHT,  # the names fit above the columns
+            "is_upright": len(names) * max(map(len, names))
+            <= MAX_UPRIGHT,  # the names fit above the columns
         }
     order = np.argsort(-confusion.images, kind="stable")
     cells = np.stack([confusion.targets, confusion.predicted, confusion.images], axis=1)[order]
@@ -123,16 +129,19 @@ def _confusion_view(evaluation: Evaluation, categories: Sequence[str]) -> dict[s
     view["side"] = math.ceil(len(names) / per_pixel) * per_pixel  # of the picture, in categories
     view["labelled"] = range(0, len(names), math.ceil(len(names) / MAX_LABELS))
     view["cells"] = cells[:MAX_MAP_CELLS].tolist()  # (true, predicted, images), to show on hover
-    view["rest"] = max(cells[MAX_MAP_CELLS:, 2].tolist(), default=0)  # the largest count that is not shown
+    view["rest"] = max(
+        cells[MAX_MAP_CELLS:, 2].tolist(), default=0
+    )  # the largest count that is not shown
     return view
 
 
 def _picture(confusion: Confusion, support: np.ndarray, per_pixel: int) -> str:
-    """Draw the matrix as a PNG data URI: hits and mistakes have their colours, empty cells are transparent.
+    """Draw the matrix as a PNG data URI: hits and mistakes have their colours, empty cells are
+    transparent.
 
-    A pixel shows its hits or its mistakes, whichever are more, the more opaque the larger their share of the
-    images in its rows. One mistake between neighbouring categories thus does not hide a hundred hits, and off
-    the diagonal, where there are no hits, mistakes are visible.
+    A pixel shows its hits or its mistakes, whichever are more, the more opaque the larger their
+    share of the images in its rows. One mistake between neighbouring categories thus does not hide
+    a hundred hits, and off the diagonal, where there are no hits, mistakes are visible.
     """
     side = math.ceil(confusion.num_classes / per_pixel)
     pixels = confusion.targets // per_pixel * side + confusion.predicted // per_pixel  # (K,)
@@ -164,9 +173,13 @@ class Report:
     config: TrainConfig
     recipe: DecidedRecipe
     plan: Mapping[str, str]
-    history: Sequence[Mapping[str, float]]  # the metrics of each epoch, under their documented names
+    history: Sequence[
+        Mapping[str, float]
+    ]  # the metrics of each epoch, under their documented names
     best_epoch: int
-    stopped: str  # why training ended before the last epoch, and what it skipped; empty if it did not
+    stopped: (
+        str  # why training ended before the last epoch, and what it skipped; empty if it did not
+    )
     advice: Sequence[str]  # what would improve a model that is not good, with options in backticks
     rollbacks: int  # how often the loss was not finite and the learning rate was halved
     training: ImageDirectory
@@ -174,7 +187,9 @@ class Report:
     bad_images: Sequence[BadImage]
     budget: TimeBudget
     versions: Mapping[str, str]
-    command: Sequence[str]  # the command line, one option per line, with folders but not their paths
+    command: Sequence[
+        str
+    ]  # the command line, one option per line, with folders but not their paths
     fingerprint: Mapping[str, str]  # the identity of the run
     ended: str  # when, for display
 
@@ -201,7 +216,10 @@ def render_report(report: Report) -> str:
         },
         bad_images=report.bad_images[:MAX_BAD_IMAGES],
         parameters={display_name(name): value for name, value in asdict(report.config).items()},
-        recipe={name.replace("_", " ").capitalize(): _plain(value) for name, value in asdict(recipe).items()},
+        recipe={
+            name.replace("_", " ").capitalize(): _plain(value)
+            for name, value in asdict(recipe).items()
+        },
     )
 
 
@@ -213,14 +231,21 @@ def _plain(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def balance_of(training: np.ndarray, validation: np.ndarray, categories: Sequence[str]) -> dict[str, Any]:
+def balance_of(
+    training: np.ndarray, validation: np.ndarray, categories: Sequence[str]
+) -> dict[str, Any]:
     """How the images are distributed over the categories, from the images of each: (C,), int64."""
     order = np.argsort(-training, kind="stable")
     largest = int(training.max())
-    rows = [(categories[index], int(training[index]), int(validation[index])) for index in order.tolist()]
+    rows = [
+        (categories[index], int(training[index]), int(validation[index]))
+        for index in order.tolist()
+    ]
     view: dict[str, Any] = {
         "largest": largest,
-        "smallest": int(training[training > 0].min(initial=largest)),  # of those with training images
+        "smallest": int(
+            training[training > 0].min(initial=largest)
+        ),  # of those with training images
         "most": max(largest, int(validation.max()), 1),  # of a category in either dataset
     }
     if len(rows) <= MAX_BALANCE:
@@ -245,7 +270,8 @@ def _notes(report: Report) -> Iterator[str]:
         yield report.stopped
     elif is_falling and len(report.evaluation.mistakes):
         yield (
-            "The best epoch is the last, and the validation loss was still falling: more epochs may give a"
+            "The best epoch is the last, and the validation loss was still falling: more epochs may"
+            " give a"
             f" better model, for example `--epochs {3 * len(history)}`."
         )
     if report.rollbacks:
@@ -261,13 +287,15 @@ def _notes(report: Report) -> Iterator[str]:
     trained, validated = 1 - best["Train error"], best["Top 1 accuracy"]
     if trained - validated >= LARGE_GAP:
         yield (
-            f"The model overfits: in the best epoch its accuracy was {trained:.0%} on the training images,"
+            f"The model overfits: in the best epoch its accuracy was {trained:.0%} on the training"
+            " images,"
             f" but {validated:.0%} on the validation images. More training images would help most."
         )
     if few := int((counts < FEW_IMAGES).sum()):
         have, their = ("has", "its") if few == 1 else ("have", "their")
         yield (
-            f"{few:,} of {len(counts):,} categories {have} fewer than {FEW_IMAGES} validation images: {their}"
+            f"{few:,} of {len(counts):,} categories {have} fewer than {FEW_IMAGES} validation"
+            f" images: {their}"
             " metrics are noisy."
         )
 

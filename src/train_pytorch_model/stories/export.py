@@ -1,8 +1,8 @@
 """Export a trained directory as one file for other runtimes: ONNX or torch.export.
 
-The exported program takes decoded uint8 RGB images (N, 3, H, W), framed to the model's size, for any N, or
-as ONNX one image of any size, or its file; normalization and softmax are part of it. It returns
-probabilities (N, categories), float32.
+The exported program takes decoded uint8 RGB images (N, 3, H, W), framed to the model's size, for
+any N, or as ONNX one image of any size, or its file; normalization and softmax are part of it. It
+returns probabilities (N, categories), float32.
 """
 
 import importlib.util
@@ -34,11 +34,16 @@ from train_pytorch_model.words.errors import OutputDirectoryError, ParameterErro
 if TYPE_CHECKING:
     import onnx
 
-Predict = Callable[[Tensor], Tensor]  # uint8 images (N, 3, H, W) → probabilities (N, categories), float32
+Predict = Callable[
+    [Tensor], Tensor
+]  # uint8 images (N, 3, H, W) → probabilities (N, categories), float32
 
 OPSET = 20  # the newest that onnxruntime 1.17 and later support
 TOLERANCE = 1e-4  # largest allowed difference of a probability from PyTorch's
-CHECKED_BATCHES = (1, 3)  # two batch sizes: an export may be specialized to the one it was traced with
+CHECKED_BATCHES = (
+    1,
+    3,
+)  # two batch sizes: an export may be specialized to the one it was traced with
 MIN_SAME_LABEL = 0.95  # of images of mixed sizes; close calls may go the other way
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 INPUT = "images"
@@ -70,16 +75,19 @@ def export(
     images: Sequence[Path] = (),
     reduction: Reduction | None = None,
 ) -> tuple[float, Check | None]:
-    """Write the file after a check against PyTorch, and return the largest difference of a probability.
+    """Write the file after a check against PyTorch, and return the largest difference of a
+    probability.
 
-    For ONNX it is also compared with the served model, on `images` or painted ones. That difference is
-    before a `reduction`. Raises `ExportError`, `ParameterError` if the ONNX packages are missing,
-    `OutputDirectoryError`, and `InvalidModelDirectoryError` for weights that do not fit.
+    For ONNX it is also compared with the served model, on `images` or painted ones. That difference
+    is before a `reduction`. Raises `ExportError`, `ParameterError` if the ONNX packages are
+    missing, `OutputDirectoryError`, and `InvalidModelDirectoryError` for weights that do not fit.
     """
     extensions = ["onnxruntime_extensions"] if input_kind == "file" else []
     wanted = [*ONNX_PACKAGES, *extensions] if kind == "onnx" else []
     if missing := [name for name in wanted if importlib.util.find_spec(name) is None]:
-        names = f"{', '.join(missing)}. Install them: pip install {' '.join(missing)}".replace("_", "-")
+        names = f"{', '.join(missing)}. Install them: pip install {' '.join(missing)}".replace(
+            "_", "-"
+        )
         raise ParameterError(f"{parameter('format')} onnx needs {names}")
     network = build_model(model, spec.categories)
     program = nn.Sequential(Normalize(spec.mean, spec.std), network, nn.Softmax(dim=1)).eval()
@@ -102,13 +110,15 @@ def export(
         found = export_check.check(run_onnx(exported), served, input_kind, images)
         if not found.images:
             raise ParameterError(
-                f"{parameter('images')}: none can be read by a program that takes the input {input_kind}, so"
+                f"{parameter('images')}: none can be read by a program that takes the input"
+                f" {input_kind}, so"
                 f" it cannot be checked. {output} was not written."
             )
         # What another precision may change is decided by its accuracy.
         if reduction is None and found.same_label < MIN_SAME_LABEL * found.images:
             raise ExportError(
-                f"The exported program does not predict as served: {found}. {output} was not written."
+                f"The exported program does not predict as served: {found}. {output} was not"
+                " written."
             )
         onnx.helper.set_model_props(exported, described | {"check": json.dumps(asdict(found))})
         onnx.save(exported, unfinished)
@@ -116,9 +126,16 @@ def export(
 
 
 def _reduce(
-    exported: "onnx.ModelProto", network: nn.Module, spec: ClassifierSpec, reduction: Reduction, output: Path
+    exported: "onnx.ModelProto",
+    network: nn.Module,
+    spec: ClassifierSpec,
+    reduction: Reduction,
+    output: Path,
 ) -> tuple["onnx.ModelProto", str]:
-    """The network in the other precision, and its cost as JSON. Raises `ExportError` if it is too high."""
+    """The network in the other precision, and its cost as JSON.
+
+    Raises `ExportError` if it is too high.
+    """
     seen = np.empty(0, np.int64)
     if reduction.precision == "int8":
         reduced, seen = export_check.quantize(exported, reduction.images, spec)
@@ -132,7 +149,8 @@ def _reduce(
     if lost_points > reduction.max_lost_points:
         raise ExportError(
             f"{reduction.precision} costs {lost_points:.1f} points of accuracy;"
-            f" {parameter('max_accuracy_loss')} is {reduction.max_lost_points:g}. {output} was not written."
+            f" {parameter('max_accuracy_loss')} is {reduction.max_lost_points:g}. {output} was not"
+            " written."
         )
     return reduced, json.dumps(asdict(cost))
 
@@ -153,7 +171,10 @@ def _close(program: nn.Module, predict: Predict, spec: ClassifierSpec, output: P
 
 @contextmanager
 def _owning_file(output: Path) -> Iterator[Path]:
-    """Own a new file for a `with`, which writes it under another name. Raises `OutputDirectoryError`."""
+    """Own a new file for a `with`, which writes it under another name.
+
+    Raises `OutputDirectoryError`.
+    """
     unfinished = output.with_name(output.name + ".unfinished")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -161,7 +182,8 @@ def _owning_file(output: Path) -> Iterator[Path]:
             unfinished.open("xb").close()  # which only one process can
         except FileExistsError as error:
             raise OutputDirectoryError(
-                f"{parameter('output')} {output} is being written by another export. If that was killed,"
+                f"{parameter('output')} {output} is being written by another export. If that was"
+                " killed,"
                 f" delete {unfinished}, or name another file."
             ) from error
         try:
@@ -171,8 +193,14 @@ def _owning_file(output: Path) -> Iterator[Path]:
         finally:
             unfinished.unlink(missing_ok=True)
     except OSError as error:
-        problem = errors.UnfinishedOutputError if error.errno in errors.DISK_IS_FULL else OutputDirectoryError
-        raise problem(f"{parameter('output')} {output} cannot be written: {error.strerror}.") from error
+        problem = (
+            errors.UnfinishedOutputError
+            if error.errno in errors.DISK_IS_FULL
+            else OutputDirectoryError
+        )
+        raise problem(
+            f"{parameter('output')} {output} cannot be written: {error.strerror}."
+        ) from error
 
 
 def metadata(spec: ClassifierSpec, input_kind: Input = "tensor") -> dict[str, str]:

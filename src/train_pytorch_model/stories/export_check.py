@@ -34,7 +34,16 @@ Input = Literal["tensor", "image", "file"]
 Answer = Callable[[np.ndarray], np.ndarray]  # an exported program: input → (1, categories), float32
 
 OUTPUT = "probabilities"
-PAINTED = ((640, 480), (480, 640), (1200, 900), (333, 500), (64, 64), (37, 90), (224, 224), (700, 101))
+PAINTED = (
+    (640, 480),
+    (480, 640),
+    (1200, 900),
+    (333, 500),
+    (64, 64),
+    (37, 90),
+    (224, 224),
+    (700, 101),
+)
 CALIBRATED = 0.25  # fraction of the images whose activations are seen
 MAX_CALIBRATED = 300  # of them: the range of each changes little with more
 FILE_STARTS = (b"\xff\xd8\xff", b"\x89PNG")  # of what onnxruntime-extensions decodes
@@ -60,14 +69,16 @@ class Check:
 
     def __str__(self) -> str:
         return (
-            f"{counted(self.same_label, 'label', 'labels')} of {self.images:,} ({self.source}) as served,"
+            f"{counted(self.same_label, 'label', 'labels')} of {self.images:,} ({self.source}) as"
+            " served,"
             f" largest difference of a probability {self.largest_difference:.1e}"
         )
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of another arithmetic, on labelled images; the speed is the network's alone, an image at a time."""
+    """Of another arithmetic, on labelled images; the speed is the network's alone, an image at a
+    time."""
 
     precision: Literal["float16", "int8"]
     calibrated: int  # images of the calibration, which are not among those measured
@@ -80,9 +91,12 @@ class Cost:
     images_per_second: float
 
     def __str__(self) -> str:
-        others = f" other than the {self.calibrated:,} of the calibration" if self.calibrated else ""
+        others = (
+            f" other than the {self.calibrated:,} of the calibration" if self.calibrated else ""
+        )
         return (
-            f"{self.precision}: accuracy {self.accuracy:.1%} of {self.images:,} images{others}, before"
+            f"{self.precision}: accuracy {self.accuracy:.1%} of {self.images:,} images{others},"
+            " before"
             f" {self.accuracy_before:.1%}; {self.mib:.1f} MiB, before {self.mib_before:.1f};"
             f" {self.images_per_second:.0f} images/s on this machine, before"
             f" {self.images_per_second_before:.0f}"
@@ -107,14 +121,18 @@ def run_onnx(model: "onnx.ModelProto") -> Answer:
 
 
 def check(answer: Answer, classifier: ImageClassifier, kind: Input, paths: Sequence[Path]) -> Check:
-    """Compare the program with the served model on readable images (`file`: JPEG, PNG), or painted ones."""
+    """Compare the program with the served model on readable images (`file`: JPEG, PNG), or painted
+    ones.
+    """
     images = same = 0
     largest = 0.0
     for file in (path.read_bytes() for path in paths) if paths else _painted():
         if kind == "file" and not file.startswith(FILE_STARTS):
             continue
         try:
-            served, _ = classifier.predict(torch.from_numpy(np.stack([_framed(file, classifier.spec)])))
+            served, _ = classifier.predict(
+                torch.from_numpy(np.stack([_framed(file, classifier.spec)]))
+            )
             answered = answer(question(file, kind, classifier.spec))
         except UnreadableImageError:
             continue
@@ -125,7 +143,10 @@ def check(answer: Answer, classifier: ImageClassifier, kind: Input, paths: Seque
 
 
 def question(file: bytes, kind: Input, spec: ClassifierSpec) -> np.ndarray:
-    """What a program with that input is asked of an image file, uint8. Raises `UnreadableImageError`."""
+    """What a program with that input is asked of an image file, uint8.
+
+    Raises `UnreadableImageError`.
+    """
     if kind == "file":
         return np.frombuffer(file, np.uint8)
     if kind == "image":
@@ -166,8 +187,9 @@ def quantize(
 ) -> tuple["onnx.ModelProto", np.ndarray]:
     """Static quantization in int8, by pairs of QuantizeLinear and DequantizeLinear.
 
-    Weights have a scale for each channel, activations the range that they have on some of the images, whose
-    indices are returned: one at least, and never all of several. Raises `ParameterError` if none can be read.
+    Weights have a scale for each channel, activations the range that they have on some of the
+    images, whose indices are returned: one at least, and never all of several. Raises
+    `ParameterError` if none can be read.
     """
     import onnx
     from onnxruntime.quantization import CalibrationDataReader, quantize_static
@@ -190,9 +212,15 @@ def quantize(
 
 
 def measure(
-    programs: Sequence["onnx.ModelProto"], reduction: Reduction, seen: np.ndarray, spec: ClassifierSpec
+    programs: Sequence["onnx.ModelProto"],
+    reduction: Reduction,
+    seen: np.ndarray,
+    spec: ClassifierSpec,
 ) -> Cost:
-    """Run two on all framed images but those `seen`, or a single one. Raises `ParameterError` for none."""
+    """Run two on all framed images but those `seen`, or a single one.
+
+    Raises `ParameterError` for none.
+    """
     others = np.setdiff1d(np.arange(len(reduction.images)), seen)
     answers, correct, spent_s, count = list(map(run_onnx, programs)), [0, 0], [0.0, 0.0], 0
     for target, frame in _frames(reduction.images, others if len(others) else seen, spec):
@@ -208,8 +236,12 @@ def measure(
     return Cost(reduction.precision, num_seen, count, *accuracies, *mib, *speeds)
 
 
-def _frames(images: ImageDirectory, at: np.ndarray, spec: ClassifierSpec) -> Iterator[tuple[int, np.ndarray]]:
-    """Class index and framed image (1, 3, H, W) of those that can be read, or `ParameterError` for none."""
+def _frames(
+    images: ImageDirectory, at: np.ndarray, spec: ClassifierSpec
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Class index and framed image (1, 3, H, W) of those that can be read, or `ParameterError` for
+    none.
+    """
     is_empty = True
     for index in at:
         with suppress(UnreadableImageError):

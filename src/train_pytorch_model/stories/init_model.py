@@ -39,7 +39,9 @@ def initialize(options: ModelOptions, seed: int, output: Path, shows_download: b
     `OutputDirectoryError`.
     """
     architecture, recipe = options.architecture, options.recipe
-    option = options.zero_init_residual or options.memory_efficient  # as checked, the architecture's own
+    option = (
+        options.zero_init_residual or options.memory_efficient
+    )  # as checked, the architecture's own
     weights_name = "DEFAULT" if options.pretrained else options.weights
     torch.manual_seed(derive_seed(seed, "weights"))
     try:
@@ -72,7 +74,11 @@ def initialize(options: ModelOptions, seed: int, output: Path, shows_download: b
     with writing_directory(output, meta, "output") as root:
         write_state_dict(root / MODEL, network.state_dict())
         meta |= write_spec(
-            root, architecture=architecture, option=option, is_pretrained=file is not None, recipe=recipe
+            root,
+            architecture=architecture,
+            option=option,
+            is_pretrained=file is not None,
+            recipe=recipe,
         )
 
 
@@ -82,9 +88,13 @@ def named_weights(architecture: str, name: str) -> Weights:
     size = architectures.FAMILY_OF[architecture].image_size
     # A network with a fixed number of patches needs weights for its own image size.
     fitting: dict[str, Weights] = {
-        weights.name: weights for weights in known if size is None or weights.meta["min_size"] == (size, size)
+        weights.name: weights
+        for weights in known
+        if size is None or weights.meta["min_size"] == (size, size)
     }
-    wanted = known.DEFAULT.name if name == "DEFAULT" else name.rpartition(".")[2]  # or ResNet50_Weights.NAME
+    wanted = (
+        known.DEFAULT.name if name == "DEFAULT" else name.rpartition(".")[2]
+    )  # or ResNet50_Weights.NAME
     if wanted in fitting:
         return fitting[wanted]
     at_size = f" at {size} px" if size else ""
@@ -95,7 +105,10 @@ def named_weights(architecture: str, name: str) -> Weights:
 
 
 def fetch(weights: Weights, is_shown: bool) -> Path:
-    """The intact file in torch's cache, or a download, shown or not. Raises `FailedToDownloadFilesError`."""
+    """The intact file in torch's cache, or a download, shown or not.
+
+    Raises `FailedToDownloadFilesError`.
+    """
     url: str = weights.url
     path = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
     (sha256_start,) = SHA256_START.findall(url)
@@ -107,7 +120,8 @@ def fetch(weights: Weights, is_shown: bool) -> Path:
         logger.info(f"Downloading {url} to {path}")
         socket.setdefaulttimeout(SILENCE_S)
         torch.hub.download_url_to_file(url, str(path), sha256_start, progress=is_shown)
-    # URLError is an OSError; HTTPException: a malformed HTTP response; RuntimeError: a hash mismatch.
+    # URLError is an OSError; HTTPException: a malformed HTTP response; RuntimeError: a hash
+    # mismatch.
     except (OSError, HTTPException, RuntimeError) as error:
         raise _download_error(url, error) from error
     finally:
@@ -116,7 +130,10 @@ def fetch(weights: Weights, is_shown: bool) -> Path:
 
 
 def complete_recipe(recipe: Recipe, architecture: str, network: nn.Module) -> Recipe:
-    """The recipe with timm's image size and normalization, unless it has others. Raises `ParameterError`."""
+    """The recipe with timm's image size and normalization, unless it has others.
+
+    Raises `ParameterError`.
+    """
     config: Any = network.pretrained_cfg
     _, height, width = config["input_size"]
     size = height if height == width else (height, width)
@@ -133,7 +150,10 @@ def complete_recipe(recipe: Recipe, architecture: str, network: nn.Module) -> Re
 
 
 def fetch_from_hub(network: nn.Module, is_shown: bool) -> Path:
-    """The file in the hub's cache, or a download. Raises `FailedToDownloadFilesError`, `ParameterError`."""
+    """The file in the hub's cache, or a download.
+
+    Raises `FailedToDownloadFilesError`, `ParameterError`.
+    """
     import huggingface_hub
 
     config: Any = network.pretrained_cfg
@@ -162,6 +182,7 @@ def _download_error(file_name: str, error: Exception) -> FailedToDownloadFilesEr
     return FailedToDownloadFilesError(
         file_name,
         f"({reason}) Download the file on a machine with network access, and name it with"
-        f" {parameter('weights_file')}; or train from scratch, without pretrained weights, which needs more"
+        f" {parameter('weights_file')}; or train from scratch, without pretrained weights, which"
+        " needs more"
         " images and epochs.",
     )

@@ -1,9 +1,10 @@
-"""What comes before an exported network: from an image of any size, or its file, to the network's input.
+"""What comes before an exported network: from an image of any size, or its file, to the network's
+input.
 
-The ONNX operators repeat what a served model does: a large image is reduced by a power of 2, its short side
-to `BOUND` times what the framing needs, and then the crop, or all of the image, is resampled as by Pillow,
-from edges between pixels. `Resize` does not do that: OpenVINO's does not antialias, and ONNX Runtime's, as
-fast, is off by up to nine grey levels in large images.
+The ONNX operators repeat what a served model does: a large image is reduced by a power of 2, its
+short side to `BOUND` times what the framing needs, and then the crop, or all of the image, is
+resampled as by Pillow, from edges between pixels. `Resize` does not do that: OpenVINO's does not
+antialias, and ONNX Runtime's, as fast, is off by up to nine grey levels in large images.
 """
 
 import math
@@ -23,10 +24,12 @@ Step = OnnxFunction[..., Any]
 _UINT8: Any = UINT8  # which takes a shape in brackets
 FLOAT, BYTE, INT64, DOUBLE = 1, 2, 7, 11  # of onnx.TensorProto
 EXTENSIONS = Opset("com.microsoft.extensions", 1)  # of onnxruntime-extensions
-# EXIF's entry 0x0112, one short, up to the orientation: in Intel's order of bytes, and in Motorola's.
+# EXIF's entry 0x0112, one short, up to the orientation: in Intel's order of bytes, and in
+# Motorola's.
 ENTRY = list(range(10))  # bytes, with the orientation
 INTEL, MOTOROLA = [0x12, 1, 3, 0, 1, 0, 0, 0], [1, 0x12, 0, 3, 0, 0, 0, 1, 0]
-# EXIF orientation → steps through rows and columns, which are exchanged first from 5 on; 0: there is none.
+# EXIF orientation → steps through rows and columns, which are exchanged first from 5 on; 0: there
+# is none.
 STEPS = numpy_helper.from_array(
     np.array([(1, 1), (1, 1), (1, -1), (-1, -1), (-1, 1), (1, 1), (1, -1), (-1, -1), (-1, 1)])
 )
@@ -36,7 +39,9 @@ HEAD_BYTES = 1 << 17  # where a JPEG's header is, after its EXIF
 TO_YCC = np.array(
     [[0.299, -0.168735892, 0.5], [0.587, -0.331264108, -0.418687589], [0.114, 0.5, -0.081312411]]
 )
-YCC, RGB = (numpy_helper.from_array(each.astype(np.float32)) for each in (TO_YCC, np.linalg.inv(TO_YCC)))
+YCC, RGB = (
+    numpy_helper.from_array(each.astype(np.float32)) for each in (TO_YCC, np.linalg.inv(TO_YCC))
+)
 END_OF_JPEG = [0xFF, 0xD9]
 POWERS = [1 << exponent for exponent in range(1, 16)]
 
@@ -46,7 +51,8 @@ def prepend_framing(
 ) -> onnx.ModelProto:
     """The network, which takes framed images (N, 3, H, W), uint8, with another input.
 
-    `image` is RGB and upright, (height, width, 3), uint8; `file` is (bytes,), uint8, of a JPEG or PNG.
+    `image` is RGB and upright, (height, width, 3), uint8; `file` is (bytes,), uint8, of a JPEG or
+    PNG.
     """
     bound = _tensor(math.ceil(BOUND * framing.short_side))
     framed = _prepend(_framing_of(framing, bound), _UINT8["height", "width", 3], network)
@@ -58,14 +64,18 @@ def _prepend(step: Step, input_type: type, model: onnx.ModelProto) -> onnx.Model
     first = step.to_model_proto(input_types=[input_type], output_types=[_UINT8[...]])
     first.ir_version = model.ir_version
     first = inliner.inline_local_functions(first)
-    optimizer.fold_constants(first)  # ONNX Runtime would warn of each `CastLike` that it cannot fold itself
+    optimizer.fold_constants(
+        first
+    )  # ONNX Runtime would warn of each `CastLike` that it cannot fold itself
     optimizer.remove_unused_nodes(first)
     first = compose.add_prefix(first, f"{step.name}/", rename_inputs=False)
     return compose.merge_models(first, model, [(first.graph.output[0].name, taken.name)])
 
 
 def _tensor(values: float | tuple[int, int]) -> onnx.TensorProto:
-    return numpy_helper.from_array(np.array(values, dtype=bool if isinstance(values, bool) else float))
+    return numpy_helper.from_array(
+        np.array(values, dtype=bool if isinstance(values, bool) else float)
+    )
 
 
 @script(default_opset=op)
@@ -80,21 +90,30 @@ def _resample_part(planes, start, end, inner, outer, part):
     length = op.Cast(op.Shape(planes, start=3), to=DOUBLE)[0]
     first = op.Max(op.Floor(op.ReduceMin(centre, keepdims=0) - support), 0.0)
     last = op.Min(op.Ceil(op.ReduceMax(centre, keepdims=0) + support), length)
-    distance = op.Abs(op.Unsqueeze(op.Range(first, last, one) + 0.5, [1]) - op.Unsqueeze(centre, [0]))
+    distance = op.Abs(
+        op.Unsqueeze(op.Range(first, last, one) + 0.5, [1]) - op.Unsqueeze(centre, [0])
+    )
     triangle = op.Relu(1.0 - distance / support)
     weights = op.Cast(triangle / op.ReduceSum(triangle, [0]), to=FLOAT)
     pixels = op.Slice(
-        planes, op.Unsqueeze(op.Cast(first, to=INT64), [0]), op.Unsqueeze(op.Cast(last, to=INT64), [0]), [3]
+        planes,
+        op.Unsqueeze(op.Cast(first, to=INT64), [0]),
+        op.Unsqueeze(op.Cast(last, to=INT64), [0]),
+        [3],
     )
-    return op.Cast(op.Clip(op.Round(op.MatMul(op.Cast(pixels, to=FLOAT), weights)), 0.0, 255.0), to=BYTE)
+    return op.Cast(
+        op.Clip(op.Round(op.MatMul(op.Cast(pixels, to=FLOAT), weights)), 0.0, 255.0), to=BYTE
+    )
 
 
 @script(default_opset=op)
 def _resample_rows(planes, start, end, inner, outer):
-    """Planes (1, 3, height, width) → (1, 3, height, outer), uint8, by Pillow's weights of a bilinear filter.
+    """Planes (1, 3, height, width) → (1, 3, height, outer), uint8, by Pillow's weights of a
+    bilinear filter.
 
-    Pixels from `start` to `end` of each row become the `inner` ones in the middle of `outer`; those around
-    repeat the edge. Computed in eight parts: the weights of a part are zero but for an eighth of the row.
+    Pixels from `start` to `end` of each row become the `inner` ones in the middle of `outer`; those
+    around repeat the edge. Computed in eight parts: the weights of a part are zero but for an
+    eighth of the row.
     """
     return op.Concat(
         _resample_part(planes, start, end, inner, outer, 0.0),
@@ -111,10 +130,14 @@ def _resample_rows(planes, start, end, inner, outer):
 
 @script(default_opset=op)
 def _resample(planes, start, end, inner, outer):
-    """Rows, then columns, of planes (1, 3, height, width); the others are (2,), for height and width."""
+    """Rows, then columns, of planes (1, 3, height, width); the others are (2,), for height and
+    width.
+    """
     wide = _resample_rows(planes, start[1], end[1], inner[1], outer[1])
     turned = op.Transpose(wide, perm=[0, 1, 3, 2])
-    return op.Transpose(_resample_rows(turned, start[0], end[0], inner[0], outer[0]), perm=[0, 1, 3, 2])
+    return op.Transpose(
+        _resample_rows(turned, start[0], end[0], inner[0], outer[0]), perm=[0, 1, 3, 2]
+    )
 
 
 @script(default_opset=op)
@@ -127,21 +150,35 @@ def _limit(size, bound):
 
 @script(default_opset=op)
 def _average_blocks(image, block):
-    """Each block, (2,), of the pixels of (height, width, 3), float32, becomes one; edges are repeated."""
+    """Each block, (2,), of the pixels of (height, width, 3), float32, becomes one; edges are
+    repeated.
+    """
     size = op.Shape(image, end=2)
     to_size = (size + block - 1) / block
     pads = op.Concat([0, 0, 0], to_size * block - size, [0], axis=0)
     padded = op.Pad(image, pads, mode="edge")
-    rows = op.ReduceMean(op.Reshape(padded, op.Concat(to_size[:1], block[:1], [-1], axis=0)), [1], keepdims=0)
-    return op.ReduceMean(op.Reshape(rows, op.Concat(to_size, block[1:], [3], axis=0)), [2], keepdims=0)
+    rows = op.ReduceMean(
+        op.Reshape(padded, op.Concat(to_size[:1], block[:1], [-1], axis=0)), [1], keepdims=0
+    )
+    return op.ReduceMean(
+        op.Reshape(rows, op.Concat(to_size, block[1:], [3], axis=0)), [2], keepdims=0
+    )
 
 
 @script(default_opset=op)
 def _sampling_of(file):
-    """How many pixels share a sample of colour in a JPEG, (2,), down and across; (1, 1) if not said early."""
+    """How many pixels share a sample of colour in a JPEG, (2,), down and across; (1, 1) if not said
+    early.
+    """
     head = op.Cast(file[:HEAD_BYTES], to=FLOAT)
-    count = op.Size(head) - 12  # of places where the header of a frame with three colours of 8 bits may be
-    marker, kind, size = head[:count], op.Abs(head[1 : count + 1] - 193.0), op.Abs(head[3 : count + 3] - 17.0)
+    count = (
+        op.Size(head) - 12
+    )  # of places where the header of a frame with three colours of 8 bits may be
+    marker, kind, size = (
+        head[:count],
+        op.Abs(head[1 : count + 1] - 193.0),
+        op.Abs(head[3 : count + 3] - 17.0),
+    )
     other = op.Abs(head[4 : count + 4] - 8.0) + op.Abs(head[9 : count + 9] - 3.0) + size
     is_header = op.And(op.And(marker == 255.0, kind <= 1.0), other == 0.0)
     # The last one: those of thumbnails come before it.
@@ -154,7 +191,9 @@ def _sampling_of(file):
 
 @script(default_opset=op)
 def _interpolate_colours(image, side, sampling):
-    """The image (height, width, 3), float32, reduced by `side`, with colours as by Pillow's decoder."""
+    """The image (height, width, 3), float32, reduced by `side`, with colours as by Pillow's
+    decoder.
+    """
     # It interpolates between their samples; onnxruntime-extensions' uses a larger cosine transform.
     ycc = op.MatMul(image, op.Constant(value=YCC))
     luma = op.Round(_average_blocks(ycc, side))
@@ -220,9 +259,12 @@ def _turn_upright(image, file):
     head = op.Cast(file[:65536], to=INT64)  # where cameras write it
     first = op.Range(0, op.Size(head) - 9, 1)
     windows = op.Gather(head, op.Unsqueeze(first, [1]) + op.Constant(value_ints=ENTRY))
-    by_intel = op.ReduceMax(op.Abs(windows[:, :8] - op.Constant(value_ints=INTEL)), [1], keepdims=0) == 0
+    by_intel = (
+        op.ReduceMax(op.Abs(windows[:, :8] - op.Constant(value_ints=INTEL)), [1], keepdims=0) == 0
+    )
     by_motorola = (
-        op.ReduceMax(op.Abs(windows[:, :9] - op.Constant(value_ints=MOTOROLA)), [1], keepdims=0) == 0
+        op.ReduceMax(op.Abs(windows[:, :9] - op.Constant(value_ints=MOTOROLA)), [1], keepdims=0)
+        == 0
     )
     found = op.Where(by_intel, windows[:, 8], op.Where(by_motorola, windows[:, 9], 0))
     orientation = op.Gather(found, op.ArgMax(op.Cast(found > 0, to=BYTE), axis=0, keepdims=0))
@@ -243,8 +285,9 @@ def _decoding_of(bound: onnx.TensorProto) -> Step:
         first = op.Cast(file[:2], to=INT64)
         kind = first[0] * 256 + first[1]
         is_jpeg = kind == 0xFFD8
-        # The decoder ends the process for files of other kinds, but not for an empty one, which is an error.
-        # It waits for ever for the end of a JPEG, which is appended; what is missing of it becomes grey.
+        # The decoder ends the process for files of other kinds, but not for an empty one, which is
+        # an error. It waits for ever for the end of a JPEG, which is appended; what is missing of
+        # it becomes grey.
         length = op.Where(op.Or(is_jpeg, kind == 0x8950), op.Size(file), 0)
         ended = op.Concat(
             op.Slice(file, [0], op.Unsqueeze(length, [0])),

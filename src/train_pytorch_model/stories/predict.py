@@ -1,4 +1,6 @@
-"""Predict every image of a directory, batch by batch, to write what is predicted or how good that is."""
+"""Predict every image of a directory, batch by batch, to write what is predicted or how good that
+is.
+"""
 
 import math
 import time
@@ -49,16 +51,25 @@ NUM_SHOWN = 10
 class Predicted:
     """The predictions for one batch."""
 
-    indices: np.ndarray  # (B,), int64: which images of the dataset, ascending over all batches; B may be 0
+    indices: (
+        np.ndarray
+    )  # (B,), int64: which images of the dataset, ascending over all batches; B may be 0
     probabilities: np.ndarray  # (B, C), float64; each row sums to one; C categories of the model
-    features: np.ndarray  # (B, F), float32: what the last layer gets of each image; (0, 0) for no images
+    features: (
+        np.ndarray
+    )  # (B, F), float32: what the last layer gets of each image; (0, 0) for no images
     energies: np.ndarray  # (B,), float64: how unlike the training images they are
-    rejected: dict[int, str]  # images that could not be read: index → reason. They are not in the batch.
-    hashes: np.ndarray  # (B, 16), uint8: the perceptual hashes of the images; zeros if they are not wanted
+    rejected: dict[
+        int, str
+    ]  # images that could not be read: index → reason. They are not in the batch.
+    hashes: (
+        np.ndarray
+    )  # (B, 16), uint8: the perceptual hashes of the images; zeros if they are not wanted
 
 
 def predict(inputs: ScoringInputs, title: str, world: World, hashed: bool) -> Iterator[Predicted]:
-    """Predict all images on all processes; yield all batches, in image order, on the main one, else none.
+    """Predict all images on all processes; yield all batches, in image order, on the main one, else
+    none.
 
     `title` says what for, such as `Scoring`; `hashed` computes perceptual hashes, too. Raises
     `InvalidModelDirectoryError` if weights do not fit, or probabilities are not finite.
@@ -70,12 +81,15 @@ def predict(inputs: ScoringInputs, title: str, world: World, hashed: bool) -> It
     size = f"{spec.framing.height} x {spec.framing.width} px ({inputs.size_reason})"
     logger.info(
         f"{title} {counted(len(images), 'image', 'images')} at {size},"
-        f" {counted(len(spec.categories), 'category', 'categories')}, on {world.size} x {world.device.type}"
+        f" {counted(len(spec.categories), 'category', 'categories')}, on {world.size} x"
+        f" {world.device.type}"
     )
     # A cache for hashes alone, of this process.
     hashing = CachePlan(int(images.rows[-1]) + 1, 0, 0, "", loading.num_readers(world))
     alone = World(0, 1, 0, 1, world.device)
-    rounds = math.ceil(len(images) / (BATCH_SIZE * world.size))  # in the last, a process may have no batch
+    rounds = math.ceil(
+        len(images) / (BATCH_SIZE * world.size)
+    )  # in the last, a process may have no batch
     with (
         open_caches(hashing, alone) if hashed else nullcontext(NO_CACHES) as caches,
         loading.start_readers(world) as readers,
@@ -95,7 +109,8 @@ def predict(inputs: ScoringInputs, title: str, world: World, hashed: bool) -> It
                 if not finite.all():
                     name = images.file_names[int(predicted.indices[finite.argmin()])]
                     raise inputs.model.error(
-                        f"its weights give probabilities that are not finite, for example for {name!r}.",
+                        "its weights give probabilities that are not finite, for example for"
+                        f" {name!r}.",
                         "Train it again.",
                     )
                 yield predicted
@@ -104,17 +119,25 @@ def predict(inputs: ScoringInputs, title: str, world: World, hashed: bool) -> It
                 done += count
                 if (now := time.perf_counter()) - logged_at >= LOG_EVERY_S:
                     logged_at, rate = now, done / (now - started_at)
-                    bar.log(done, f"ETA {duration((len(images) - done) / rate)}", f"{rate:.1f} images/s")
+                    bar.log(
+                        done, f"ETA {duration((len(images) - done) / rate)}", f"{rate:.1f} images/s"
+                    )
 
 
 def _predict_local_images(
-    classifier: ImageClassifier, images: ImageDirectory, loader: loading.Loader, world: World, caches: Caches
+    classifier: ImageClassifier,
+    images: ImageDirectory,
+    loader: loading.Loader,
+    world: World,
+    caches: Caches,
 ) -> Iterator[Predicted]:
     """Predict this process's batches, without communicating with the others."""
     framing = classifier.spec.framing
     plan = loading.plan_validation(len(images), BATCH_SIZE, world.rank, world.size)
     read = loading.read_for_inference(images, framing, caches.training)
-    for batch in loader.batches(loading.Pass("prediction", plan, read, images.class_indices, framing)):
+    for batch in loader.batches(
+        loading.Pass("prediction", plan, read, images.class_indices, framing)
+    ):
         features, energies = np.empty((0, 0)), np.empty(0)
         probabilities = np.empty((0, len(classifier.spec.categories)))
         if len(batch.indices):
@@ -127,7 +150,10 @@ def _predict_local_images(
 
 
 def report_bad_images(inputs: ScoringInputs, rejected: dict[int, str], root: Path) -> int:
-    """Warn of images left out before and now, list and count them. May raise `InvalidDatasetError`."""
+    """Warn of images left out before and now, list and count them.
+
+    May raise `InvalidDatasetError`.
+    """
     _, late = without_bad_images(inputs.images, rejected, inputs.is_limited)
     bad_images = [*inputs.bad_images, *late]
     list_left_out(root, bad_images)
@@ -139,7 +165,9 @@ class ScoreOptions:
     """What is written about the images."""
 
     top_k: int | None = None  # the most probable categories of each image in the CSV; None for all
-    embeddings: str | None = None  # dtype of the features before the last layer; None for no file of them
+    embeddings: str | None = (
+        None  # dtype of the features before the last layer; None for no file of them
+    )
     num_to_label: int = 0  # the images to propose for labelling, at most; 0 for no file of them
     num_to_explain: int = 0  # how many of the least certain images to explain; 0 for no page
     threshold: float = math.inf  # the energy above which an image is labelled `unknown`
@@ -158,19 +186,25 @@ class Scored:
     """(file, predicted category, its probability) of at most `NUM_SHOWN` images."""
 
 
-def score(inputs: ScoringInputs, output: Path, options: ScoreOptions, world: World) -> Scored | None:
-    """Write the scored dataset of all readable images. Called on all processes; the main one writes.
+def score(
+    inputs: ScoringInputs, output: Path, options: ScoreOptions, world: World
+) -> Scored | None:
+    """Write the scored dataset of all readable images.
 
-    Raises `InvalidModelDirectoryError` for weights that do not fit, `InvalidDatasetError` for rows that form
-    no table, `ParameterError` if no image is left to label, `OutputDirectoryError`.
+    Called on all processes; the main one writes.
+
+    Raises `InvalidModelDirectoryError` for weights that do not fit, `InvalidDatasetError` for rows
+    that form no table, `ParameterError` if no image is left to label, `OutputDirectoryError`.
     """
     index_of = {comparable(name): index for index, name in enumerate(inputs.spec.categories)}
     known = [index_of.get(comparable(name), UNKNOWN) for name in inputs.images.categories]
-    # (N,): the index of each image's category in the model; those without a category have the index -1.
+    # (N,): the index of each image's category in the model; those without a category have the index
+    # -1.
     targets = np.array([*known, UNKNOWN])[inputs.images.class_indices]
     if options.num_to_label and (targets != UNKNOWN).all():
         raise ParameterError(
-            f"{parameter('rank_by')} proposes images to label, but every image of {inputs.images.root} has a"
+            f"{parameter('rank_by')} proposes images to label, but every image of"
+            f" {inputs.images.root} has a"
             " category that the model knows. Give images without one."
         )
     batches = predict(inputs, "Scoring", world, hashed=False)
@@ -192,10 +226,15 @@ def _write_scores(
     rows = enumerate(images.read_rows())
     has_originals = any(original for original, _ in islice(images.read_rows(), 1))
     scored, rejected = Scored(), dict[int, str]()
-    uncertain, to_explain = MostUncertain(options.num_to_label), MostUncertain(options.num_to_explain)
+    uncertain, to_explain = (
+        MostUncertain(options.num_to_label),
+        MostUncertain(options.num_to_explain),
+    )
     with (
         writing_directory(output, tables.META_CONTENT, "scored_dataset") as root,
-        tables.writing_scores(root, images.columns, categories, options.top_k, has_originals) as writer,
+        tables.writing_scores(
+            root, images.columns, categories, options.top_k, has_originals
+        ) as writer,
         tables.RowGroups(root / tables.EMBEDDINGS, tables.EMBEDDINGS_GROUP_BYTES) as embeddings,
     ):
         for batch in batches:
@@ -203,7 +242,9 @@ def _write_scores(
             if len(batch.indices) == 0:
                 continue
             names = [images.file_names[index] for index in batch.indices]
-            read_rows = (next(row for number, row in rows if number == index) for index in batch.indices)
+            read_rows = (
+                next(row for number, row in rows if number == index) for index in batch.indices
+            )
             originals, values = zip(*read_rows, strict=True)
             is_unknown = batch.energies > options.threshold
             try:
@@ -214,7 +255,9 @@ def _write_scores(
                 tables.write_embeddings(embeddings, names, batch.features, options.embeddings)
             if options.num_to_label:
                 is_open = targets[batch.indices] == UNKNOWN
-                uncertain.add(batch.indices[is_open], batch.probabilities[is_open], batch.features[is_open])
+                uncertain.add(
+                    batch.indices[is_open], batch.probabilities[is_open], batch.features[is_open]
+                )
             if options.num_to_explain:
                 to_explain.add(batch.indices, batch.probabilities, batch.features)
             predicted = batch.probabilities.argmax(axis=1)
@@ -222,8 +265,12 @@ def _write_scores(
             scored.strange += int(is_unknown.sum())
             scored.labelled += int((targets[batch.indices] != UNKNOWN).sum())
             scored.correct += int((targets[batch.indices] == predicted).sum())
-            answers = zip(names, predicted, batch.probabilities.max(axis=1), is_unknown, strict=True)
-            for name, index, probability, is_strange in islice(answers, NUM_SHOWN - len(scored.first)):
+            answers = zip(
+                names, predicted, batch.probabilities.max(axis=1), is_unknown, strict=True
+            )
+            for name, index, probability, is_strange in islice(
+                answers, NUM_SHOWN - len(scored.first)
+            ):
                 label = UNKNOWN_LABEL if is_strange else categories[index]
                 scored.first.append((name, label, float(probability)))
         # Images rejected now are added to those rejected before; if all are, nothing is left.
@@ -231,22 +278,30 @@ def _write_scores(
         if options.num_to_label:
             data_quality.write_to_label(root, list(uncertain.ranked()), images, categories)
         if options.num_to_explain:
-            network, shown = build_model(inputs.model, categories).to(device), to_explain.by_margin()
-            heats = explain(network, inputs.spec, images, np.array([each.index for each in shown], np.int64))
+            network, shown = (
+                build_model(inputs.model, categories).to(device),
+                to_explain.by_margin(),
+            )
+            heats = explain(
+                network, inputs.spec, images, np.array([each.index for each in shown], np.int64)
+            )
             page = render_explained(inputs.spec, images, shown, heats)
             (root / EXPLAINED).write_text(page, encoding="utf-8")
     is_foreign = (targets == UNKNOWN) & (images.class_indices != UNLABELLED)
     is_foreign[list(rejected)] = False
     counts = np.bincount(images.class_indices[is_foreign])
-    scored.unknown = {images.categories[index]: int(counts[index]) for index in np.flatnonzero(counts)}
+    scored.unknown = {
+        images.categories[index]: int(counts[index]) for index in np.flatnonzero(counts)
+    }
     return scored
 
 
 def evaluate(inputs: ScoringInputs, output: Path, world: World) -> Evaluation | None:
     """Write the evaluation of all readable images, which have the categories of the model.
 
-    Called on all processes; the main one writes. Raises `InvalidModelDirectoryError` for weights that do not
-    fit, `InvalidDatasetError` if too many images turn out to be unreadable, `OutputDirectoryError`.
+    Called on all processes; the main one writes. Raises `InvalidModelDirectoryError` for weights
+    that do not fit, `InvalidDatasetError` if too many images turn out to be unreadable,
+    `OutputDirectoryError`.
     """
     batches = predict(inputs, "Evaluating", world, hashed=True)
     if not world.is_main:

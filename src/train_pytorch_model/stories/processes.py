@@ -51,14 +51,17 @@ def run_story(
 ) -> None:
     """Run a story on its inputs, or start one worker per GPU with `arguments`, the verb first.
 
-    The inputs are already `opened` in a process that no launcher has started; otherwise the first rank of
-    each host opens them. All ranks must have the same `options`; this process `began` then. If workers fail,
-    it exits with their status. Raises `LaunchError`, and whatever the story raises.
+    The inputs are already `opened` in a process that no launcher has started; otherwise the first
+    rank of each host opens them. All ranks must have the same `options`; this process `began` then.
+    If workers fail, it exits with their status. Raises `LaunchError`, and whatever the story
+    raises.
     """
     part = decide(os.environ, torch.cuda.device_count())
     if part.note:
         logger.info(part.note)
-    if LAUNCHER in os.environ:  # which needs no file with this process's error, and fails if /tmp is full
+    if (
+        LAUNCHER in os.environ
+    ):  # which needs no file with this process's error, and fails if /tmp is full
         os.environ.pop("TORCHELASTIC_ERROR_FILE", None)
     if not isinstance(part, Worker):
         if opened is not None or open_inputs() is not None:
@@ -82,10 +85,15 @@ def run_story(
     work()
 
 
-def open_together(open_inputs: Callable[[], T | None], options: Mapping[str, str], world: World) -> T | None:
-    """Rank 0's inputs, for all; each host's first opens them. Raises any rank's error, or `TrainingError`."""
-    # In a thread, as it may take longer than the timeout of a collective: no rank waits in a single one for
-    # another.
+def open_together(
+    open_inputs: Callable[[], T | None], options: Mapping[str, str], world: World
+) -> T | None:
+    """Rank 0's inputs, for all; each host's first opens them.
+
+    Raises any rank's error, or `TrainingError`.
+    """
+    # In a thread, as it may take longer than the timeout of a collective: no rank waits in a single
+    # one for another.
     opened: Future[T | None] = in_thread(open_inputs if world.local_rank == 0 else lambda: None)
     while not all(world.gather([opened.done()])):
         wait([opened], POLL_S)
@@ -103,27 +111,37 @@ def open_together(open_inputs: Callable[[], T | None], options: Mapping[str, str
         model = {} if inputs is None else {"untrained_model": inputs.model.sha256}
         used = world.gather([{**options, **model}])
         differences = [
-            f"rank {rank}: {option} " + (f"is {value}, not {mains}" if value else "has other content")
+            f"rank {rank}: {option} "
+            + (f"is {value}, not {mains}" if value else "has other content")
             for rank, own in enumerate(used)
             for option, mains, value in differing_options(used[0], own)
         ]
         if differences:
             raise TrainingError(
-                f"Not all processes were started with the command of rank 0:{bulleted(differences)}\n"
+                "Not all processes were started with the command of rank"
+                f" 0:{bulleted(differences)}\n"
                 "Start all of them with the same one."
             )
-    if world.local_size < world.size:  # images that are missing there are rejected when they are read
+    if (
+        world.local_size < world.size
+    ):  # images that are missing there are rejected when they are read
         hashes = world.gather([None if inputs is None else _sha256(inputs)])
         others = [str(rank) for rank, found in enumerate(hashes) if found not in (None, hashes[0])]
         if others:
             ranks = ", ".join(others)
-            logger.warning(f"Other images exist or are readable for rank {ranks}; those of rank 0 are used.")
+            logger.warning(
+                f"Other images exist or are readable for rank {ranks}; those of rank 0 are used."
+            )
     return agreed
 
 
 def _sha256(inputs: OpenedInputs | ScoringInputs) -> str:
     """Return a hash of the images and of their rows: caches and results refer to rows."""
-    given = [inputs.images] if isinstance(inputs, ScoringInputs) else [inputs.training, inputs.validation]
+    given = (
+        [inputs.images]
+        if isinstance(inputs, ScoringInputs)
+        else [inputs.training, inputs.validation]
+    )
     content = b"".join(each.fingerprint().encode() + each.rows.tobytes() for each in given)
     return hashlib.sha256(content).hexdigest()
 
@@ -136,7 +154,9 @@ def start_workers(agent: Agent, arguments: Sequence[str]) -> int:
     # Those that end the workers: not one that is ignored, as SIGHUP under nohup. Windows has fewer.
     names = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
     present = {name: getattr(signal, name) for name in names if hasattr(signal, name)}
-    signals = [name for name, number in present.items() if signal.getsignal(number) != signal.SIG_IGN]
+    signals = [
+        name for name, number in present.items() if signal.getsignal(number) != signal.SIG_IGN
+    ]
     config = LaunchConfig(
         min_nodes=agent.num_nodes,
         max_nodes=agent.num_nodes,
@@ -177,7 +197,9 @@ def _report(error: ChildFailedError) -> int:
     """Print how the first worker failed, unless it has done so itself; return the exit status."""
     # Rather than one that the launcher has terminated because of it.
     ended, failures = (-signal.SIGTERM, 128 + signal.SIGTERM), error.failures
-    rank = min(failures, key=lambda each: (failures[each].exitcode in ended, failures[each].timestamp))
+    rank = min(
+        failures, key=lambda each: (failures[each].exitcode in ended, failures[each].timestamp)
+    )
     status, pid = failures[rank].exitcode, failures[rank].pid
     if status < 0:
         number = signal.Signals(-status)

@@ -1,4 +1,6 @@
-"""What the validation of the best epoch says about the model that will be published, and the report on it."""
+"""What the validation of the best epoch says about the model that will be published, and the report
+on it.
+"""
 
 import platform
 import shlex
@@ -51,7 +53,9 @@ class Examined:
     temperature: calibration.Temperature
     twins: Sequence[TwinRow]
     familiar: Familiar  # validation images that look like training images
-    training_hashes: np.ndarray  # (T, 16), uint8: of the given training images; zeros for those without
+    training_hashes: (
+        np.ndarray
+    )  # (T, 16), uint8: of the given training images; zeros for those without
     energies: np.ndarray  # (N,), float64: how unlike training images the N are; (0,) without logits
     suspects: Sequence[Suspect]  # the most suspicious first
 
@@ -59,7 +63,9 @@ class Examined:
     def tables(self) -> dict[str, str]:
         """The CSV files of suspects and of twins, if there are any: name → content."""
         found = {SUSPECTS: (Suspect, self.suspects), TWINS: (TwinRow, self.twins)}
-        return {name: csv_text(table_of(kind, rows)) for name, (kind, rows) in found.items() if rows}
+        return {
+            name: csv_text(table_of(kind, rows)) for name, (kind, rows) in found.items() if rows
+        }
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -78,10 +84,12 @@ class Examined:
 
 
 def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Examined | None:
-    """Examine the best epoch by its validation. Collective; only the main process returns the result.
+    """Examine the best epoch by its validation.
 
-    It is None, with a warning, if an interrupted run cannot validate that epoch again, and without one if no
-    epoch is the best.
+    Collective; only the main process returns the result.
+
+    It is None, with a warning, if an interrupted run cannot validate that epoch again, and without
+    one if no epoch is the best.
     """
     if state.best.epoch == 0:
         return None
@@ -115,7 +123,9 @@ def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Exa
     rows = np.concatenate([inputs.training.rows, cache.num_training + inputs.validation.rows])
     known = [hashes for hashes in hashes_of_all if len(hashes)]
     hashes = np.maximum.reduce(known)[rows] if known else np.zeros((len(rows), NUM_BYTES), np.uint8)
-    twins, seen = data_quality.find_twins(inputs.training, inputs.validation, inputs.identical.pairs, hashes)
+    twins, seen = data_quality.find_twins(
+        inputs.training, inputs.validation, inputs.identical.pairs, hashes
+    )
     familiar = Familiar.of(seen, outcomes.target_ranks[~seen[indices]] == 0)
     if text := familiar.describe(evaluated.accuracy):
         # A few of many change nothing, and in tiny images may be chance.
@@ -147,11 +157,16 @@ def _suspects(
         parts.append((inputs.validation, replace(found, indices=indices[found.indices])))
     suspects = data_quality.suspect_rows(parts)
     if suspects:
-        paragraph(f"{counted(len(suspects), 'image', 'images')} may have a wrong category: see {SUSPECTS}.")
+        paragraph(
+            f"{counted(len(suspects), 'image', 'images')} may have a wrong category: see"
+            f" {SUSPECTS}."
+        )
     return suspects
 
 
-def _best_results(engine: Engine, state: State, batches: Batches, saver: Saver) -> ImageResults | str:
+def _best_results(
+    engine: Engine, state: State, batches: Batches, saver: Saver
+) -> ImageResults | str:
     """This process's predictions, or why there are none: the other processes wait for an answer."""
     try:
         if state.best.epoch not in state.results:
@@ -176,14 +191,17 @@ def stopped_early(plan: Plan, state: State) -> str:
     unseen = f", and images would have become {last.height} x {last.width} px" if is_small else ""
     return (
         f"Stopped early: {counted(spent, 'epoch', 'epochs')} in a row without a lower validation"
-        f" loss. This skipped {epochs - done} of {epochs} epochs, in which the learning rate would have"
-        f" continued from {lr:.2g}, {lr / plan.schedule.peak_lr:.0%} of its peak{unseen}; a larger --patience"
+        f" loss. This skipped {epochs - done} of {epochs} epochs, in which the learning rate would"
+        " have"
+        f" continued from {lr:.2g}, {lr / plan.schedule.peak_lr:.0%} of its peak{unseen}; a larger"
+        " --patience"
         " trains them."
     )
 
 
 def report_on(engine: Engine, state: State, output: Path, examined: Examined) -> dict[str, str]:
-    """The report and tables of a finished run: name → content; without a report, a warning and nothing.
+    """The report and tables of a finished run: name → content; without a report, a warning and
+    nothing.
 
     They show the best epoch's validation; the engine's network gets the weights of that epoch.
     """
@@ -194,7 +212,9 @@ def report_on(engine: Engine, state: State, output: Path, examined: Examined) ->
             files[CONFUSION_MATRIX] = csv_text(confusion_matrix(examined.evaluation, categories))
         return files | examined.tables
     except Exception as error:  # the model works without the page
-        logger.warning(f"{REPORT} could not be created: {reason_of(error)}. The model is not affected.")
+        logger.warning(
+            f"{REPORT} could not be created: {reason_of(error)}. The model is not affected."
+        )
         return {}
 
 
@@ -212,7 +232,10 @@ def _report(engine: Engine, state: State, output: Path, examined: Examined) -> R
         "Processes": str(plan.world.size),
     }
     if plan.world.device.type == "cuda":
-        versions |= {"CUDA": str(torch.version.cuda), "GPU": torch.cuda.get_device_name(plan.world.device)}
+        versions |= {
+            "CUDA": str(torch.version.cuda),
+            "GPU": torch.cuda.get_device_name(plan.world.device),
+        }
     engine.network.load_state_dict(state.best.weights)
     return Report(
         spec=spec,
@@ -238,7 +261,9 @@ def _report(engine: Engine, state: State, output: Path, examined: Examined) -> R
         history=progress.history,
         best_epoch=state.best.epoch,
         stopped=stopped_early(plan, state),
-        advice=list(learning_warnings(training.class_counts(), inputs.model, inputs.recipe.image_size)),
+        advice=list(
+            learning_warnings(training.class_counts(), inputs.model, inputs.recipe.image_size)
+        ),
         rollbacks=progress.rollbacks,
         training=training,
         validation=validation,
@@ -276,7 +301,9 @@ def _command(plan: Plan, output: Path) -> list[str]:
     if world.size > 1:
         nodes = world.size // world.local_size
         spread = "--standalone" if nodes == 1 else f"--nnodes={nodes}"
-        program = f"torchrun {spread} --nproc-per-node={world.local_size} -m train_pytorch_model train"
+        program = (
+            f"torchrun {spread} --nproc-per-node={world.local_size} -m train_pytorch_model train"
+        )
     options = {
         "--untrained-model": _name(inputs.model.root),
         "--training-dataset": inputs.training.name,

@@ -1,7 +1,8 @@
 """A run, from its folder beside the output to the trained model directory that it publishes.
 
-The facts in the `metadata` of the MLmodel, and a card for people, say what the model is, and how good. Azure
-ML reads neither when it registers a model, but does so from the YAML that `registration` returns.
+The facts in the `metadata` of the MLmodel, and a card for people, say what the model is, and how
+good. Azure ML reads neither when it registers a model, but does so from the YAML that
+`registration` returns.
 """
 
 import base64
@@ -21,10 +22,27 @@ from train_pytorch_model.formats import image_list, run_folder, writing
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.model_directory import MODEL, write_spec
 from train_pytorch_model.formats.outputs import check_output, writing_directory
-from train_pytorch_model.formats.run_folder import MANIFEST, REPORT, TRAINED_MODEL, RunFolder, write_manifest
+from train_pytorch_model.formats.run_folder import (
+    MANIFEST,
+    REPORT,
+    TRAINED_MODEL,
+    RunFolder,
+    write_manifest,
+)
 from train_pytorch_model.formats.run_lock import run_lock
-from train_pytorch_model.formats.writing import copy_tree, sync_folder, sync_tree, write_json, write_yaml
-from train_pytorch_model.image_classifier.decoding import MAX_WHITE, UnreadableImageError, decode, small_jpeg
+from train_pytorch_model.formats.writing import (
+    copy_tree,
+    sync_folder,
+    sync_tree,
+    write_json,
+    write_yaml,
+)
+from train_pytorch_model.image_classifier.decoding import (
+    MAX_WHITE,
+    UnreadableImageError,
+    decode,
+    small_jpeg,
+)
 from train_pytorch_model.image_classifier.predictions import KNOWN, known_json
 from train_pytorch_model.image_classifier.weights import write_state_dict
 from train_pytorch_model.inputs.bad_images import BAD_IMAGES, BadImage
@@ -74,7 +92,8 @@ class Run:
     plan: Plan
     output: Path
     folder: RunFolder
-    token: str  # identifies this run in what it leaves elsewhere; empty on all processes but the main one
+    # Identifies this run in what it leaves elsewhere; empty on all processes but the main one.
+    token: str
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint. Raises `OSError`; a copy that cannot be written is only a warning."""
@@ -90,11 +109,17 @@ class Run:
             return
         try:
             self.folder.keep(self.plan.fingerprint, self.token, state.progress.history)
-        except OSError as error:  # all of them are written again after the next epoch, and with the model
-            logger.warning(f"{self.folder.root} cannot be written: {error.strerror}. Training continues.")
+        except (
+            OSError
+        ) as error:  # all of them are written again after the next epoch, and with the model
+            logger.warning(
+                f"{self.folder.root} cannot be written: {error.strerror}. Training continues."
+            )
 
     def how_to_recover(self, unsaved: Checkpoint | None) -> str:
-        """What to do about a model that could not be written: where its checkpoint is, and what to run."""
+        """What to do about a model that could not be written: where its checkpoint is, and what to
+        run.
+        """
         retry = "The same command writes it without training again."
         if unsaved is None:
             return retry
@@ -104,15 +129,16 @@ class Run:
         with suppress(OSError):
             elsewhere = Path(tempfile.mkdtemp(prefix="train_pytorch_model-"))
             save_checkpoint(elsewhere, unsaved)
-            return (
-                f"Its checkpoint is in {elsewhere}. Move its two files to {self.folder.checkpoints}. {retry}"
-            )
+            return f"Its checkpoint is in {elsewhere}. Move its two files to {self.folder.checkpoints}. {retry}"
         return "Nor could its checkpoint be written, there or to the temporary folder: the training is lost."
 
 
 @contextmanager
 def open_run(plan: Plan, output: Path, fresh: bool) -> Iterator[Run]:
-    """Begin or continue a run, which alone writes here; collective. Raises `OutputDirectoryError`."""
+    """Begin or continue a run, which alone writes here; collective.
+
+    Raises `OutputDirectoryError`.
+    """
     folder, token = RunFolder.beside(output), ""
     with ExitStack() as stack:
         if plan.world.is_main:
@@ -129,7 +155,9 @@ def open_run(plan: Plan, output: Path, fresh: bool) -> Iterator[Run]:
 
 
 def _recover(folder: RunFolder, fingerprint: Mapping[str, str]) -> None:
-    """Fetch what an earlier start of this Azure ML job has uploaded, which is no longer on this machine."""
+    """Fetch what an earlier start of this Azure ML job has uploaded, which is no longer on this
+    machine.
+    """
     if not (num_epochs := earlier_epochs()):
         return
     with tempfile.TemporaryDirectory() as scratch:
@@ -139,8 +167,10 @@ def _recover(folder: RunFolder, fingerprint: Mapping[str, str]) -> None:
                 logger.info("The checkpoint is one that an earlier start of this job has uploaded.")
                 return
     logger.warning(
-        f"The job's run in MLflow has {counted(num_epochs, 'epoch', 'epochs')} already, but there is"
-        f" no checkpoint of this training in {folder.root}, in {folder.output} or among the run's artifacts."
+        f"The job's run in MLflow has {counted(num_epochs, 'epoch', 'epochs')} already, but there"
+        " is"
+        f" no checkpoint of this training in {folder.root}, in {folder.output} or among the run's"
+        " artifacts."
         " It starts again at epoch 1, and MLflow keeps the first numbers of each epoch."
     )
 
@@ -148,9 +178,10 @@ def _recover(folder: RunFolder, fingerprint: Mapping[str, str]) -> None:
 def publish(run: Run, state: State, examined: Examined | None, report: str) -> None:
     """Write the trained directory of the best epoch, with the report if there is one.
 
-    The logits of its model are those of the best epoch, divided by the temperature of what is `examined`. It
-    is built in a local folder and then copied: the output may be on mounted storage. An unfinished output of
-    this run is replaced. Raises `OutputDirectoryError` if it cannot be written.
+    The logits of its model are those of the best epoch, divided by the temperature of what is
+    `examined`. It is built in a local folder and then copied: the output may be on mounted storage.
+    An unfinished output of this run is replaced. Raises `OutputDirectoryError` if it cannot be
+    written.
     """
     where = _local_folder(run, state)
     built = where / f"train_pytorch_model-{run.token}"
@@ -172,7 +203,9 @@ def publish(run: Run, state: State, examined: Examined | None, report: str) -> N
 
 
 def _local_folder(run: Run, state: State) -> Path:
-    """The temporary folder if the model fits there, or else the run's own, which is where the output is."""
+    """The temporary folder if the model fits there, or else the run's own, which is where the
+    output is.
+    """
     needed = sum(value.nbytes for value in state.best.weights.values()) + ROOM_BYTES
     with suppress(OSError):  # there is none, or it is gone
         if disk_usage(tempfile.gettempdir()).free > needed:
@@ -180,22 +213,31 @@ def _local_folder(run: Run, state: State) -> Path:
     return run.folder.root
 
 
-def _build(root: Path, plan: Plan, state: State, examined: Examined | None, report: str) -> dict[str, Any]:
-    """Write all files but the manifest and `_meta.yaml`; returns the content of that. Raises `OSError`."""
+def _build(
+    root: Path, plan: Plan, state: State, examined: Examined | None, report: str
+) -> dict[str, Any]:
+    """Write all files but the manifest and `_meta.yaml`; returns the content of that.
+
+    Raises `OSError`.
+    """
     inputs = plan.inputs
     model, decided, categories = inputs.model, inputs.recipe, inputs.categories
     weights = state.best.weights
     if examined and examined.temperature.value != 1:
         last_layer = {f"{plan.head}.weight", f"{plan.head}.bias"}
         temperature = examined.temperature.value
-        weights = {name: each / temperature if name in last_layer else each for name, each in weights.items()}
+        weights = {
+            name: each / temperature if name in last_layer else each
+            for name, each in weights.items()
+        }
     write_state_dict(root / MODEL, weights)
     meta = write_spec(
         root,
         architecture=model.architecture,
         option=model.option,
         is_pretrained=False,  # loading it downloads nothing
-        # Entries that depend on the images and the number of epochs are decided anew by another training.
+        # Entries that depend on the images and the number of epochs are decided anew by another
+        # training.
         recipe=replace(
             model.recipe,
             image_size=decided.image_size,
@@ -229,7 +271,9 @@ def _build(root: Path, plan: Plan, state: State, examined: Examined | None, repo
         except OSError as error:  # the model does not need it
             with suppress(OSError):
                 (root / REPORT).unlink(missing_ok=True)
-            logger.warning(f"{REPORT} cannot be written: {error.strerror}. The model is not affected.")
+            logger.warning(
+                f"{REPORT} cannot be written: {error.strerror}. The model is not affected."
+            )
     return meta
 
 
@@ -237,16 +281,24 @@ def samples_of(images: ImageDirectory) -> list[dict[str, Any]]:
     """The first rows for `_samples.json`; none, with a warning, if they can no longer be read."""
     paths = (images.path(index) for index in range(len(images)))
     try:
-        return image_list.image_samples(zip(paths, (row for _, row in images.read_rows()), strict=False))
-    except Exception as error:  # the list may have changed during training; the model does not need it
+        return image_list.image_samples(
+            zip(paths, (row for _, row in images.read_rows()), strict=False)
+        )
+    except (
+        Exception
+    ) as error:  # the list may have changed during training; the model does not need it
         reason = str(error).removesuffix(".")
-        logger.warning(f"{image_list.SAMPLES} shows no images: {reason}. The model is not affected.")
+        logger.warning(
+            f"{image_list.SAMPLES} shows no images: {reason}. The model is not affected."
+        )
         return []
 
 
 def _describe(root: Path, plan: Plan, state: State) -> None:
     """Write the MLflow model, the card and what registers them. Raises `OSError`."""
-    from train_pytorch_model.tracking.mlflow_run import save_model  # here, because it imports mlflow
+    from train_pytorch_model.tracking.mlflow_run import (
+        save_model,
+    )  # here, because it imports mlflow
 
     inputs, fingerprint, metrics = plan.inputs, plan.fingerprint, state.best.metrics
     lowest, highest = confidence_interval(metrics.top1, metrics.images)

@@ -13,12 +13,19 @@ from train_pytorch_model.machine.console import logger
 from train_pytorch_model.submission import job_folder
 from train_pytorch_model.submission.job_folder import ENVIRONMENT_FILE, JOB, TRAINED_MODEL
 from train_pytorch_model.submission.request import Cluster, Submission, Workspace
-from train_pytorch_model.submission.service import Job, LogStream, Service, ServiceError, load_valid_job
+from train_pytorch_model.submission.service import (
+    Job,
+    LogStream,
+    Service,
+    ServiceError,
+    load_valid_job,
+)
 from train_pytorch_model.words.errors import ParameterError, UserError, bulleted, parameter
 
 POLL_S = 10.0
 LAST_LINES_S = 120.0  # to wait for the end of the log, which lags by at most a minute
-OUTAGE_S = 1800.0  # for which Azure may be unreachable while a job is watched, as from a laptop on the move
+# For which Azure may be unreachable while a job is watched, as from a laptop on the move.
+OUTAGE_S = 1800.0
 
 WAITING = {
     "NotStarted": "Azure ML is accepting the job",
@@ -41,7 +48,10 @@ class JobFailedError(UserError):
 
 
 def write(submission: Submission, folder: Path) -> None:
-    """`--dry-run`: write the job to a new or empty folder, and send nothing. Raises `ServiceError`."""
+    """`--dry-run`: write the job to a new or empty folder, and send nothing.
+
+    Raises `ServiceError`.
+    """
     with owning_directory(folder, "dry_run"):
         job_folder.write_job_folder(submission, folder)
         load_valid_job(folder / JOB)
@@ -70,12 +80,16 @@ def submit(submission: Submission, workspace: Workspace) -> None:
         job = send(submission, Path(folder), service)
     limit, target = submission.wait_limit, submission.download
     if limit == 0:
-        _show_commands(job, workspace, f"continues: {job.studio_url}", "stream", "cancel", "download")
+        _show_commands(
+            job, workspace, f"continues: {job.studio_url}", "stream", "cancel", "download"
+        )
         return
     try:
         follow(service, job, limit)
     except (KeyboardInterrupt, SystemExit, ServiceError):
-        _show_commands(job, workspace, f"continues: {job.studio_url}", "stream", "cancel", "download")
+        _show_commands(
+            job, workspace, f"continues: {job.studio_url}", "stream", "cancel", "download"
+        )
         raise
     if submission.register:
         logger.info(f"The trained model is registered as {submission.register}")
@@ -83,14 +97,19 @@ def submit(submission: Submission, workspace: Workspace) -> None:
         try:
             download(service, job, target)
         except BaseException:  # the trained model is still in Azure ML: say how to get it
-            _show_commands(job, workspace, "is complete. Its model can still be downloaded:", "download")
+            _show_commands(
+                job, workspace, "is complete. Its model can still be downloaded:", "download"
+            )
             raise
     if submission.register:
         describe_model(service, job, submission.register, target)
 
 
 def register(submission: Submission, workspace: Workspace) -> None:
-    """Register the components that have changed, without a job. Raises `ParameterError`, `ServiceError`."""
+    """Register the components that have changed, without a job.
+
+    Raises `ParameterError`, `ServiceError`.
+    """
     with tempfile.TemporaryDirectory() as folder:
         job_folder.copy_project(submission, Path(folder))
         _register(submission, Path(folder), Service(workspace))
@@ -100,11 +119,16 @@ def _register(submission: Submission, folder: Path, service: Service) -> None:
     if submission.has_own_environment:
         service.register_environment(folder / ENVIRONMENT_FILE)
     if submission.register_components:
-        service.register_components(job_folder.component_files(folder), job_folder.components_version(folder))
+        service.register_components(
+            job_folder.component_files(folder), job_folder.components_version(folder)
+        )
 
 
 def send(submission: Submission, folder: Path, service: Service) -> Job:
-    """Check all, create what is missing, upload, submit. Raises `ParameterError`, `ServiceError`."""
+    """Check all, create what is missing, upload, submit.
+
+    Raises `ParameterError`, `ServiceError`.
+    """
     job = load_valid_job(folder / JOB)
     cluster = None if submission.is_serverless else service.find_cluster(submission.compute)
     check_nodes(service, submission, cluster)
@@ -126,12 +150,15 @@ def check_nodes(service: Service, wanted: Submission, cluster: Cluster | None) -
         if size.lower() not in offered:
             with_gpus = sorted(name for name, gpus in offered.items() if gpus)
             raise ParameterError(
-                f"{parameter('vm_size')} {size} is not offered in the region of the workspace. Sizes with"
+                f"{parameter('vm_size')} {size} is not offered in the region of the workspace."
+                " Sizes with"
                 f" GPUs there:{bulleted(with_gpus)}"
             )
         problems = wanted.too_many_processes(size, offered[size.lower()])
     else:
-        asks = wanted.process_count_per_instance > 1 and cluster.vm_size  # one process fits any node
+        asks = (
+            wanted.process_count_per_instance > 1 and cluster.vm_size
+        )  # one process fits any node
         gpus = service.gpus_by_vm_size().get(str(cluster.vm_size).lower()) if asks else None
         if wanted.max_nodes not in (None, cluster.max_nodes):
             logger.warning(
@@ -146,8 +173,8 @@ def check_nodes(service: Service, wanted: Submission, cluster: Cluster | None) -
 def follow(service: Service, job: Job, limit_min: int | None) -> None:
     """Report the phases of a job and show its log, until it is complete.
 
-    Tolerates minutes without a network. Raises `JobFailedError`, and `ServiceError` if the job can no longer
-    be watched, or is not complete within the limit.
+    Tolerates minutes without a network. Raises `JobFailedError`, and `ServiceError` if the job can
+    no longer be watched, or is not complete within the limit.
     """
     started_at = reached_at = time.monotonic()
     is_lost = False
@@ -162,7 +189,9 @@ def follow(service: Service, job: Job, limit_min: int | None) -> None:
             if not error.is_transient or now - reached_at >= OUTAGE_S:
                 raise
             if not is_lost:
-                logger.warning(f"{str(error).rstrip('.')}. Trying again for {OUTAGE_S / 60:.0f} minutes.")
+                logger.warning(
+                    f"{str(error).rstrip('.')}. Trying again for {OUTAGE_S / 60:.0f} minutes."
+                )
             phases, is_lost = {}, True
         for step, phase in phases.items():
             if shown.get(step) != phase:
@@ -179,7 +208,9 @@ def follow(service: Service, job: Job, limit_min: int | None) -> None:
             if is_over:
                 break
         if limit_min is not None and now - started_at >= 60 * limit_min:
-            raise ServiceError(f"Job {job.name} was not complete after {limit_min} minutes. It continues.")
+            raise ServiceError(
+                f"Job {job.name} was not complete after {limit_min} minutes. It continues."
+            )
         time.sleep(POLL_S)
     if status != "Completed":
         why = f": {log.failure}" if log.failure else ""
@@ -187,7 +218,10 @@ def follow(service: Service, job: Job, limit_min: int | None) -> None:
 
 
 def download(service: Service, job: Job, target: Path) -> None:
-    """Download a complete job's model, whole or not at all. Raises `OutputDirectoryError`, `ServiceError`."""
+    """Download a complete job's model, whole or not at all.
+
+    Raises `OutputDirectoryError`, `ServiceError`.
+    """
     with (
         owning_directory(target, "download"),
         tempfile.TemporaryDirectory(dir=target, prefix=".download-") as temporary,
@@ -195,17 +229,23 @@ def download(service: Service, job: Job, target: Path) -> None:
         found = service.download(job, TRAINED_MODEL, Path(temporary))
         problems = differences(found) if (found / META).is_file() else [f"{META} is missing"]
         if problems:
-            raise ServiceError(f"The downloaded model of job {job.name} is damaged:{bulleted(problems)}")
+            raise ServiceError(
+                f"The downloaded model of job {job.name} is damaged:{bulleted(problems)}"
+            )
         for entry in sorted(found.iterdir(), key=lambda path: path.name == META):
             entry.rename(target / entry.name)
     logger.info(f"The trained model is in {target}")
 
 
 def describe_model(service: Service, job: Job, name: str, model: Path | None) -> None:
-    """Give the registered model its card and tags, which Azure ML does not read; a failure is a warning."""
+    """Give the registered model its card and tags, which Azure ML does not read; a failure is a
+    warning.
+    """
     try:
         with tempfile.TemporaryDirectory() as scratch:
-            made = read_yaml((model or service.download(job, TRAINED_MODEL, Path(scratch))) / AZUREML_MODEL)
+            made = read_yaml(
+                (model or service.download(job, TRAINED_MODEL, Path(scratch))) / AZUREML_MODEL
+            )
         service.describe_model(name, made["description"], made["tags"])
     except (ServiceError, MalformedFileError, KeyError) as error:
         logger.warning(f"The model registered as {name} has no description: {error}")

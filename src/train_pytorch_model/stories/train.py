@@ -23,7 +23,13 @@ from train_pytorch_model.machine.stop_requests import StopRequests, stop_request
 from train_pytorch_model.measures.evaluation import TOP_K
 from train_pytorch_model.measures.evaluation_directory import verdict
 from train_pytorch_model.measures.time_budget import duration
-from train_pytorch_model.stories.report import Examined, describe_run, examine, report_on, stopped_early
+from train_pytorch_model.stories.report import (
+    Examined,
+    describe_run,
+    examine,
+    report_on,
+    stopped_early,
+)
 from train_pytorch_model.stories.run import Run, open_run, publish
 from train_pytorch_model.tracking.tracker import MlflowTracker
 from train_pytorch_model.words import errors
@@ -43,11 +49,12 @@ def train(
     fresh: bool = False,
     stops: Callable[[], AbstractContextManager[StopRequests]] = stop_requests,
 ) -> None:
-    """Train, validate after every epoch, stop early when patience runs out, and write the best epoch's model.
+    """Train, validate after every epoch, stop early when patience runs out, and write the best
+    epoch's model.
 
-    Resumes an interrupted run of the same inputs and parameters, unless `fresh`. It is asked to stop through
-    `stops`, by default with signals. Raises `TrainingError` when training cannot continue, `StoppedError`
-    when it is asked to stop, and what making plan and engine raises.
+    Resumes an interrupted run of the same inputs and parameters, unless `fresh`. It is asked to
+    stop through `stops`, by default with signals. Raises `TrainingError` when training cannot
+    continue, `StoppedError` when it is asked to stop, and what making plan and engine raises.
     """
     started_at = time.perf_counter()
     with start_readers(world) as readers:  # which load PyTorch while the engine is built
@@ -59,13 +66,15 @@ def train(
         with open_run(engine.plan, output, fresh) as run, stops() as stop:
             state, examined = train_epochs(engine, run, readers, stop)
     try:
-        world.barrier()  # until the model is written, for which the other processes are no longer needed
+        # Until the model is written, for which the other processes are no longer needed.
+        world.barrier()
     except RuntimeError as error:
         if not (world.is_main and is_lost_connection(error)):
             raise
     best = state.best
     paragraph(
-        f"Trained in {duration(time.perf_counter() - started_at)}. Best epoch: {best.epoch}, validation"
+        f"Trained in {duration(time.perf_counter() - started_at)}. Best epoch: {best.epoch},"
+        " validation"
         f" loss {best.metrics.loss:.4f}, accuracy {best.metrics.top1:.1%}."
     )
     if examined:
@@ -85,7 +94,9 @@ def train_epochs(
     with (
         open_batches(plan, readers, features=engine.features) as batches,
         tracker or nullcontext(),
-        Saver(folder, every_s, engine, state := State(plan, batches.hashes), stop, run.save) as saver,
+        Saver(
+            folder, every_s, engine, state := State(plan, batches.hashes), stop, run.save
+        ) as saver,
     ):
         if saver.resume():
             paragraph(progress_of(state), "Resumed")
@@ -144,12 +155,16 @@ def publish_best(
     try:
         publish(run, state, examined, report)
     except errors.OutputDirectoryError as error:  # most likely a full disk
-        raise TrainingError(f"The model is trained, but: {error} {run.how_to_recover(unsaved)}") from error
+        raise TrainingError(
+            f"The model is trained, but: {error} {run.how_to_recover(unsaved)}"
+        ) from error
 
 
 def dry_run(config: TrainConfig, inputs: OpenedInputs, world: World) -> None:
     """`--dry-run`: train and validate for a few steps, and write nothing."""
-    engine = start_engine(make_plan(config, decide_flips(decide_white_level(inputs, world), world), world))
+    engine = start_engine(
+        make_plan(config, decide_flips(decide_white_level(inputs, world), world), world)
+    )
     plan, state = engine.plan, State(engine.plan)
     show_plan(plan)
     with (
@@ -173,7 +188,8 @@ def dry_run(config: TrainConfig, inputs: OpenedInputs, world: World) -> None:
             )
     # No accuracy: the few validation images all belong to the first category.
     logger.info(
-        f"Dry run: {steps}, training loss {record['Train loss']:.4f}; nothing was written. Leave out"
+        f"Dry run: {steps}, training loss {record['Train loss']:.4f}; nothing was written. Leave"
+        " out"
         f" {parameter('dry_run')} to train."
     )
 
@@ -212,10 +228,11 @@ def show_epoch(plan: Plan, state: State) -> None:
 
 
 def rest_s(plan: Plan, epoch: int, step_s: float, waited_s: float) -> float:
-    """Seconds for the epochs after `epoch`, counted from 1, whose steps took `step_s`, `waited_s` idle.
+    """Seconds for the epochs after `epoch`, counted from 1, whose steps took `step_s`, `waited_s`
+    idle.
 
-    The computing time of a step is proportional to the pixels of an image. Waiting does not grow with them: a
-    large file takes as long to read at any training size.
+    The computing time of a step is proportional to the pixels of an image. Waiting does not grow
+    with them: a large file takes as long to read at any training size.
     """
     pixels = [framing.num_pixels for framing in plan.framings]
     computed_s = sum(pixels[epoch:]) / pixels[epoch - 1] * (step_s - waited_s)
@@ -264,8 +281,14 @@ class EpochView:
         following = plan.config.epochs - progress.epoch
         if following == 0:
             return f"ETA {duration(epoch_s)}"
-        validation_s = progress.times[-1].validation_s if progress.times else 0.0  # unknown in epoch 1
-        run_s = epoch_s + rest_s(plan, progress.epoch, step_s, waited_s) + (following + 1) * validation_s
+        validation_s = (
+            progress.times[-1].validation_s if progress.times else 0.0
+        )  # unknown in epoch 1
+        run_s = (
+            epoch_s
+            + rest_s(plan, progress.epoch, step_s, waited_s)
+            + (following + 1) * validation_s
+        )
         return f"ETA {duration(epoch_s)}, run {duration(run_s)}"
 
     def _warn_of_a_long_run(self) -> None:
@@ -279,8 +302,10 @@ class EpochView:
             epochs, images = plan.config.epochs, len(plan.inputs.training)
             logger.warning(
                 f"At the speed of the first steps, {images * epochs:,} images ({epochs}"
-                f" epochs) take about {duration(run_s)} on this CPU. A GPU takes a small part of that."
-                f" Fewer {parameter('epochs')} or, in init-model, a smaller {parameter('image_size')} or"
+                f" epochs) take about {duration(run_s)} on this CPU. A GPU takes a small part of"
+                " that."
+                f" Fewer {parameter('epochs')} or, in init-model, a smaller"
+                f" {parameter('image_size')} or"
                 f" {parameter('freeze_backbone')} help, too."
             )
 

@@ -15,7 +15,11 @@ from torchvision.transforms import InterpolationMode, v2
 
 from train_pytorch_model.data.pixel_decisions import find_white_level
 from train_pytorch_model.formats import image_list
-from train_pytorch_model.formats.image_directory import IMAGE_FOLDER, ImageDirectory, writing_image_directory
+from train_pytorch_model.formats.image_directory import (
+    IMAGE_FOLDER,
+    ImageDirectory,
+    writing_image_directory,
+)
 from train_pytorch_model.formats.listing import is_utf8
 from train_pytorch_model.formats.transformation_directory import Operation, Transformation
 from train_pytorch_model.formats.writing import in_order
@@ -27,13 +31,16 @@ from train_pytorch_model.machine.system import usable_cores
 from train_pytorch_model.words import errors
 from train_pytorch_model.words.settings import derive_seed
 
-COMPRESSION = 3  # of 9: photographs are 6 % larger than at Pillow's default of 6, and take half the time
+COMPRESSION = (
+    3  # of 9: photographs are 6 % larger than at Pillow's default of 6, and take half the time
+)
 AHEAD = 4  # images per thread that are in progress or wait to be written: as files, not pixels
 MAX_NAME_BYTES = 255  # of a file, on every common file system
 SIZES = ("width", "height")  # of the original image
 
-# torchvision draws from torch's one global generator, so one thread at a time may seed it and draw: 0.01 to
-# 0.3 ms per operation. Decoding, resampling and encoding take milliseconds, and run in parallel.
+# torchvision draws from torch's one global generator, so one thread at a time may seed it and draw:
+# 0.01 to 0.3 ms per operation. Decoding, resampling and encoding take milliseconds, and run in
+# parallel.
 _drawing = threading.Lock()
 
 
@@ -42,7 +49,8 @@ class MisfitError(Exception):
 
 
 class Apply:
-    """Operations as a function of an image and its index, whatever the threads; seeds torch's generator."""
+    """Operations as a function of an image and its index, whatever the threads; seeds torch's
+    generator."""
 
     def __init__(self, operations: Sequence[Operation], seed: int) -> None:
         self._steps, self._seed = [], seed
@@ -50,7 +58,9 @@ class Apply:
             arguments = operation.arguments()
             if "interpolation" in arguments:
                 arguments["interpolation"] = InterpolationMode(arguments["interpolation"])
-            step: Any = getattr(v2, operation.name)(**arguments)  # our class's name, not a file's text
+            step: Any = getattr(v2, operation.name)(
+                **arguments
+            )  # our class's name, not a file's text
             self._steps.append((operation, step))
 
     def __call__(self, image: Image.Image, index: int) -> Image.Image:
@@ -61,7 +71,9 @@ class Apply:
                 if height * width > (limit := decoding.MAX_PIXELS):
                     raise ValueError(f"{width:,} x {height:,} pixels would be more than {limit:,}")
                 with _drawing:
-                    torch.default_generator.manual_seed(derive_seed(self._seed, "transform", index, number))
+                    torch.default_generator.manual_seed(
+                        derive_seed(self._seed, "transform", index, number)
+                    )
                     if hasattr(step, "p") and torch.rand(1) >= step.p:
                         continue
                     parameters = step.make_params([image])
@@ -69,7 +81,8 @@ class Apply:
             except (ValueError, LinAlgError) as error:  # or too small to be cropped or tilted
                 reason = " ".join(str(error).split()).rstrip(".")
                 raise MisfitError(
-                    f"{operation.name} cannot be applied to {image.width} x {image.height} pixels: {reason}"
+                    f"{operation.name} cannot be applied to {image.width} x {image.height} pixels:"
+                    f" {reason}"
                 ) from error
         return image
 
@@ -85,27 +98,35 @@ def transform(
     """Write an ImageDirectory of the transformed images; return how many it has.
 
     `bad_images` are those left out before; `name` is the parameter that names `output`. Raises
-    `InvalidDatasetError` if too many cannot be read, `InvalidTransformationDirectoryError` if too many cannot
-    be transformed, `OutputDirectoryError`.
+    `InvalidDatasetError` if too many cannot be read, `InvalidTransformationDirectoryError` if too
+    many cannot be transformed, `OutputDirectoryError`.
     """
     apply = Apply(transformation.operations, seed)
     rejected: dict[int, Exception] = {}
     schema_content = images.read_schema()
     for column in schema_content["columnAttributes"]:
-        if (column.get("properties") or {}).get("annotation_type") not in (None, image_list.CLASSIFICATION):
+        if (column.get("properties") or {}).get("annotation_type") not in (
+            None,
+            image_list.CLASSIFICATION,
+        ):
             logger.warning(
-                f"{images.title}: the annotations in column {column['name']!r} are copied unchanged, not"
+                f"{images.title}: the annotations in column {column['name']!r} are copied"
+                " unchanged, not"
                 " transformed"
             )
     if (white := find_white_level(images)) != decoding.MAX_WHITE:
-        logger.info(f"16-bit images: 0 to {white:,} become black to white, the range that a sample uses")
+        logger.info(
+            f"16-bit images: 0 to {white:,} become black to white, the range that a sample uses"
+        )
     colours, threads = decoding.Colours(white), usable_cores()
 
     def png(index: int) -> bytes | Exception:
         """Return the transformed image as a PNG file, or why there is none."""
         try:
             # Seeded by the row, which does not change when other images are left out.
-            image = apply(decoding.decode(images.path(index), colours=colours), int(images.rows[index]))
+            image = apply(
+                decoding.decode(images.path(index), colours=colours), int(images.rows[index])
+            )
         except (decoding.UnreadableImageError, MisfitError) as error:
             return error
         image.info.clear()  # pixels only, no colour profile and no other metadata
@@ -125,7 +146,9 @@ def transform(
                 writer.add(row)
             else:
                 rejected[index] = result
-                if len(rejected).bit_count() == 1:  # at 1, 2, 4, 8 …: each check goes over all images
+                if (
+                    len(rejected).bit_count() == 1
+                ):  # at 1, 2, 4, 8 …: each check goes over all images
                     _check_rejected(images, transformation, rejected)
             bar.advance()
         left = [*bad_images, *_check_rejected(images, transformation, rejected)]
@@ -134,12 +157,16 @@ def transform(
 
 
 def _transformed_rows(images: ImageDirectory) -> Iterator[dict[str, Any]]:
-    """Yield rows without sizes, of `image/1_134.png`, or `image/<row>.png` if that is taken or invalid."""
+    """Yield rows without sizes, of `image/1_134.png`, or `image/<row>.png` if that is taken or
+    invalid.
+    """
     _, reference = image_list.image_column(images.read_schema())
     taken: set[int] = set()
     for place, row in zip(images.rows.tolist(), images.read_listed_rows(), strict=True):
         kept = {name: value for name, value in row[reference].items() if name not in SIZES}
-        stem = str(PurePosixPath(kept["file_name"]).with_suffix("")).removeprefix(f"{IMAGE_FOLDER}/")
+        stem = str(PurePosixPath(kept["file_name"]).with_suffix("")).removeprefix(
+            f"{IMAGE_FOLDER}/"
+        )
         stems = chain([stem, f"{place}"], (f"{place}_{number}" for number in count(2)))
         free = next(stem for stem in stems if _take(stem, taken))
         yield row | {reference: kept | {"file_name": f"{IMAGE_FOLDER}/{free}.png"}}
@@ -148,9 +175,13 @@ def _transformed_rows(images: ImageDirectory) -> Iterator[dict[str, Any]]:
 def _take(stem: str, taken: set[int]) -> bool:
     """Whether the name is valid and free; if so, mark it as taken."""
     *folders, file = f"{stem}.png".split("/")
-    if not is_utf8(file) or len(file.encode()) > MAX_NAME_BYTES:  # the list cannot hold undecodable bytes
+    if (
+        not is_utf8(file) or len(file.encode()) > MAX_NAME_BYTES
+    ):  # the list cannot hold undecodable bytes
         return False
-    is_in_file = any(folder.lower().endswith(".png") for folder in folders)  # maybe another image's name
+    is_in_file = any(
+        folder.lower().endswith(".png") for folder in folders
+    )  # maybe another image's name
     key = hash(unicodedata.normalize("NFC", stem).casefold())  # as on case-insensitive file systems
     if is_in_file or key in taken:
         return False
@@ -161,9 +192,14 @@ def _take(stem: str, taken: set[int]) -> bool:
 def _check_rejected(
     images: ImageDirectory, transformation: Transformation, rejected: Mapping[int, Exception]
 ) -> list[BadImage]:
-    """What is left out. Raises `InvalidDatasetError`, `InvalidTransformationDirectoryError` for too many."""
+    """What is left out.
+
+    Raises `InvalidDatasetError`, `InvalidTransformationDirectoryError` for too many.
+    """
     try:
-        return damaged.without_bad_images(images, {index: str(error) for index, error in rejected.items()})[1]
+        return damaged.without_bad_images(
+            images, {index: str(error) for index, error in rejected.items()}
+        )[1]
     except errors.InvalidDatasetError as error:
         named = ((images.file_names[index], reason) for index, reason in rejected.items())
         misfits = [f"{name}: {reason}" for name, reason in named if isinstance(reason, MisfitError)]
@@ -171,6 +207,7 @@ def _check_rejected(
             raise
         raise errors.InvalidTransformationDirectoryError(
             transformation.title,
-            f"it cannot be applied to {len(misfits)} of {len(images)} images:{errors.bulleted(misfits)}\n",
+            f"it cannot be applied to {len(misfits)} of {len(images)}"
+            f" images:{errors.bulleted(misfits)}\n",
             "Put a Resize before that operation, or change its arguments.",
         ) from error

@@ -1,1 +1,3 @@
-"""What is sent to Azure ML, as plain values that are checked first, and the service that it is sent to."""
+"""What is sent to Azure ML, as plain values that are checked first, and the service that it is sent
+to.
+"""

@@ -1,13 +1,14 @@
-"""A folder with a complete submission: the input of `az ml job create --file job.yaml` and all it uploads.
+"""A folder with a complete submission: the input of `az ml job create --file job.yaml` and all it
+uploads.
 
     job.yaml          the command job, or the pipeline
     component.yaml    Train PyTorch Model
     src/              the source of this program, which includes the other components
     environment/      the project's own environment, under a version that follows its content
 
-The project's own component files build that environment, so that they can be registered as they are, in any
-workspace. The copies here name it, or the environment that is given instead, which may need no building.
-Local data are not copied: job.yaml refers to them by absolute paths.
+The project's own component files build that environment, so that they can be registered as they
+are, in any workspace. The copies here name it, or the environment that is given instead, which may
+need no building. Local data are not copied: job.yaml refers to them by absolute paths.
 """
 
 import hashlib
@@ -45,23 +46,33 @@ def write_job_folder(submission: Submission, folder: Path) -> None:
         copy_project(submission, folder)
         _write(folder / JOB, _job(submission, read_yaml(folder / COMPONENT)))
     except OSError as error:
-        reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error  # the first file's
+        reason = (
+            error.args[0][0][2] if isinstance(error, shutil.Error) else error
+        )  # the first file's
         raise UnfinishedOutputError(f"The job cannot be written to {folder}: {reason}.") from error
 
 
 def component_files(folder: Path) -> list[Path]:
     """Return the component files in a job folder: Train PyTorch Model, then the others by name."""
     neighbours = sorted((folder / COMPONENTS).glob("*.yaml"))
-    return [folder / COMPONENT, *(path for path in neighbours if "Component.schema.json" in path.read_text())]
+    return [
+        folder / COMPONENT,
+        *(path for path in neighbours if "Component.schema.json" in path.read_text()),
+    ]
 
 
 def components_version(folder: Path) -> str:
-    """Return the version of a job folder's components: the program's, and a digest of their content."""
+    """Return the version of a job folder's components: the program's, and a digest of their
+    content.
+    """
     return _version(folder, SOURCE, ENVIRONMENT, COMPONENT)
 
 
 def copy_project(submission: Submission, folder: Path) -> None:
-    """Copy the program, its environment and its components, which name the job's. Raises `OSError`."""
+    """Copy the program, its environment and its components, which name the job's.
+
+    Raises `OSError`.
+    """
     beside = {  # `src` in a checkout, within the package when installed
         name: PROGRAM / name if (PROGRAM / name).exists() else PROGRAM.parents[1] / name
         for name in (ENVIRONMENT, COMPONENT)
@@ -69,7 +80,11 @@ def copy_project(submission: Submission, folder: Path) -> None:
 
     def not_ours(directory: str, names: list[str]) -> set[str]:
         separate = beside if Path(directory) == PROGRAM else ()
-        return {name for name in names if name in separate or name == "__pycache__" or name.startswith(".")}
+        return {
+            name
+            for name in names
+            if name in separate or name == "__pycache__" or name.startswith(".")
+        }
 
     shutil.copytree(PROGRAM, folder / SOURCE / PROGRAM.name, ignore=not_ours)
     shutil.copytree(beside[ENVIRONMENT], folder / ENVIRONMENT)
@@ -78,7 +93,11 @@ def copy_project(submission: Submission, folder: Path) -> None:
     _write(folder / ENVIRONMENT_FILE, own | {"version": _version(folder, ENVIRONMENT)})
     for path in component_files(folder):
         component = read_yaml(path)
-        named = {"environment": environment_yaml(submission, folder)} if "environment" in component else {}
+        named = (
+            {"environment": environment_yaml(submission, folder)}
+            if "environment" in component
+            else {}
+        )
         _write(path, component | named)
 
 
@@ -105,7 +124,9 @@ def _version(folder: Path, *names: str) -> str:
     sha256 = hashlib.sha256()
     for root in (folder / name for name in names):
         for path in sorted(path for path in (root, *root.rglob("*")) if path.is_file()):
-            sha256.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+            sha256.update(
+                path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0"
+            )
     return f"{train_pytorch_model.__version__}-{sha256.hexdigest()[:DIGITS]}"
 
 
@@ -122,7 +143,9 @@ def _job(submission: Submission, component: dict[str, Any]) -> dict[str, Any]:
         if name != "untrained_model"
     }
     context = _given(  # what a job, or each step of a pipeline, runs with, whatever it does
-        environment_variables=parse_assignments(submission.environment_variables, "environment_variables"),
+        environment_variables=parse_assignments(
+            submission.environment_variables, "environment_variables"
+        ),
         identity=submission.identity and {"type": IDENTITIES[submission.identity]},
     )
     head = {
@@ -170,7 +193,11 @@ def _job(submission: Submission, component: dict[str, Any]) -> dict[str, Any]:
 
 
 def _running(submission: Submission, component: dict[str, Any]) -> dict[str, Any]:
-    count, minutes, is_serverless = submission.instance_count, submission.time_limit, submission.is_serverless
+    count, minutes, is_serverless = (
+        submission.instance_count,
+        submission.time_limit,
+        submission.is_serverless,
+    )
     size = _given(instance_type=is_serverless and submission.new_vm_size)
     processes = {"process_count_per_instance": submission.process_count_per_instance}
     return _given(

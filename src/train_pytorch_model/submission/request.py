@@ -1,4 +1,6 @@
-"""What `submit` is asked for, and where: its options, what is wrong with them, a workspace and a cluster."""
+"""What `submit` is asked for, and where: its options, what is wrong with them, a workspace and a
+cluster.
+"""
 
 import re
 import shlex
@@ -11,7 +13,10 @@ import msgspec
 import tyro
 
 from train_pytorch_model.formats.reading import MalformedFileError, read_json, read_yaml
-from train_pytorch_model.image_classifier.architectures import is_known, unknown_architecture_message
+from train_pytorch_model.image_classifier.architectures import (
+    is_known,
+    unknown_architecture_message,
+)
 from train_pytorch_model.words import settings
 from train_pytorch_model.words.errors import ParameterError, out_of_range
 from train_pytorch_model.words.settings import OptionalName, OptionalPath, Switch, flag, shown_as
@@ -49,32 +54,42 @@ Assignments = Annotated[tuple[str, ...], shown_as("NAME=VALUE")]
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """One training run: a single job on a given model, or a pipeline that initializes the model first."""
+    """One training run: a single job on a given model, or a pipeline that initializes the model
+    first."""
 
     training_dataset: OptionalData = None
     """Labelled images to train on."""
     validation_dataset: OptionalData = None
-    """Labelled images to validate on after each epoch, in the same categories as the training images."""
+    """Labelled images to validate on after each epoch, in the same categories as the training
+    images."""
     untrained_model: OptionalData = None
     """Model directory to train, in a single job."""
     architecture: OptionalName = None
-    """Instead of --untrained-model: initialize and train a model of this architecture, in a pipeline."""
+    """Instead of --untrained-model: initialize and train a model of this architecture, in a
+    pipeline."""
     pretrained: Switch = False
     """With --architecture: start from torchvision's best ImageNet weights."""
-    parameters: tyro.conf.OmitArgPrefixes[settings.TrainConfig] = field(default_factory=settings.TrainConfig)
+    parameters: tyro.conf.OmitArgPrefixes[settings.TrainConfig] = field(
+        default_factory=settings.TrainConfig
+    )
 
     compute: Name = "gpu-cluster"
-    """AmlCompute cluster, created if it does not exist; or serverless, for nodes without a cluster."""
+    """AmlCompute cluster, created if it does not exist; or serverless, for nodes without a cluster.
+    """
     vm_size: OptionalName = None
-    """VM size of a new cluster or of serverless nodes. By default Standard_NC4as_T4_v3, with one T4."""
+    """VM size of a new cluster or of serverless nodes. By default Standard_NC4as_T4_v3, with one
+    T4."""
     max_nodes: settings.OptionalInt = None
-    """Maximum number of nodes of a new cluster, which releases idle ones. By default --instance-count."""
+    """Maximum number of nodes of a new cluster, which releases idle ones. By default
+    --instance-count."""
     low_priority: Switch = False
-    """Cheaper nodes that Azure may take away, for a new cluster or serverless; the job then resumes."""
+    """Cheaper nodes that Azure may take away, for a new cluster or serverless; the job then
+    resumes."""
     instance_count: int = 1
     """Number of nodes."""
     process_count_per_instance: int = 1
-    """Processes per node. 1 starts a process for each GPU of the node; more means exactly that many."""
+    """Processes per node. 1 starts a process for each GPU of the node; more means exactly that
+    many."""
 
     environment: OptionalName = None
     """Environment to use instead of the project's own: NAME:VERSION, NAME@latest or azureml://registries/…"""
@@ -87,7 +102,8 @@ class Submission:
     environment_variables: Assignments = ()
     """Environment variables of the job, such as NCCL_DEBUG=INFO."""
     identity: Annotated[Literal["user", "managed"] | None, shown_as("{user,managed}")] = None
-    """Read data as you, or as the cluster's managed identity. By default with the keys of datastores."""
+    """Read data as you, or as the cluster's managed identity. By default with the keys of
+    datastores."""
 
     tags: Assignments = ()
     """Tags of the job in the portal."""
@@ -98,13 +114,15 @@ class Submission:
     time_limit: settings.OptionalInt = None
     """Minutes after which Azure ML ends the training. By default there is no limit."""
     wait_limit: settings.OptionalInt = None
-    """Minutes to watch the job, which continues afterwards; 0 only submits. By default until it ends."""
+    """Minutes to watch the job, which continues afterwards; 0 only submits. By default until it
+    ends."""
     download: OptionalPath = None
     """Directory to download the trained model to; must be new or empty."""
     register: OptionalName = None
     """Register the trained model under this name, even if submit no longer watches the job."""
     register_components: Switch = False
-    """Register the components that have changed, for the designer; without data sets, submit nothing."""
+    """Register the components that have changed, for the designer; without data sets, submit
+    nothing."""
 
     @property
     def is_serverless(self) -> bool:
@@ -127,7 +145,10 @@ class Submission:
         return not (self.environment or self.image or self.conda_file)
 
     def data(self) -> dict[str, str | Path]:
-        """Return the address or local folder of each input given, by its port. Raises `ParameterError`."""
+        """Return the address or local folder of each input given, by its port.
+
+        Raises `ParameterError`.
+        """
         return {name: parse_data(text, name) for name in DATA if (text := getattr(self, name))}
 
     def check(self) -> None:
@@ -143,24 +164,30 @@ class Submission:
     def _problems(self) -> Iterator[str]:
         if (self.untrained_model is None) == (self.architecture is None):
             yield (
-                "Give either --untrained-model, to train that, or --architecture, to start from a new model"
+                "Give either --untrained-model, to train that, or --architecture, to start from a"
+                " new model"
                 " of that architecture."
             )
         if self.architecture is not None and not is_known(self.architecture):
             yield f"--architecture {unknown_architecture_message(self.architecture)}"
         if self.pretrained and self.architecture is None:
             yield "--pretrained requires --architecture: a given model has its own weights."
-        for option, name in (("--experiment-name", self.experiment_name), ("--register", self.register)):
+        for option, name in (
+            ("--experiment-name", self.experiment_name),
+            ("--register", self.register),
+        ):
             if name is not None and not _NAME.fullmatch(name):
                 yield (
-                    f"{option} {name!r} is not a valid name: expected a letter or digit, then letters,"
+                    f"{option} {name!r} is not a valid name: expected a letter or digit, then"
+                    " letters,"
                     " digits, _, - and ., up to 255 characters in all."
                 )
         if self.time_limit is not None and self.time_limit < 1:
             yield f"The time limit should be at least a minute: --time-limit is {self.time_limit}."
         if not _CLUSTER.fullmatch(self.compute) or self.compute.lower() == "local":
             yield (
-                f"--compute {self.compute!r} is not a cluster name: expected a letter, then letters, digits"
+                f"--compute {self.compute!r} is not a cluster name: expected a letter, then"
+                " letters, digits"
                 f" and hyphens, and not local; or {SERVERLESS}."
             )
         for title, name in (
@@ -185,8 +212,10 @@ class Submission:
             given = f"--environment {name}"
             if CURATED.match(name):
                 yield (
-                    f"{given}: Azure's curated environments lack packages that training needs. Leave it out"
-                    " to use the project's own, or give the image with --image and the packages with"
+                    f"{given}: Azure's curated environments lack packages that training needs."
+                    " Leave it out"
+                    " to use the project's own, or give the image with --image and the packages"
+                    " with"
                     " --conda-file."
                 )
             elif name.startswith("//"):
@@ -196,10 +225,13 @@ class Submission:
                 yield f"{given} names no version: expected NAME:VERSION or NAME@latest."
             if self.image or self.conda_file:
                 yield (
-                    "--environment names a complete environment: --image and --conda-file cannot be combined"
+                    "--environment names a complete environment: --image and --conda-file cannot be"
+                    " combined"
                     " with it."
                 )
-        if self.image is not None and (not self.image or any(letter.isspace() for letter in self.image)):
+        if self.image is not None and (
+            not self.image or any(letter.isspace() for letter in self.image)
+        ):
             yield f"--image {self.image!r} is not an image name."
         if self.conda_file is not None:
             try:
@@ -209,21 +241,29 @@ class Submission:
                 yield f"--conda-file {self.conda_file}: {error}"
 
     def too_many_processes(self, vm_size: str, gpus: int) -> Iterator[str]:
-        """Yield a problem if processes would share a GPU, which makes NCCL fail, or a node without GPUs."""
+        """Yield a problem if processes would share a GPU, which makes NCCL fail, or a node without
+        GPUs.
+        """
         if (count := self.process_count_per_instance) > max(gpus, 1):
             yield (
-                "Process count per node should be at most the GPUs of a node: --process-count-per-instance"
+                "Process count per node should be at most the GPUs of a node:"
+                " --process-count-per-instance"
                 f" is {count}, and {vm_size} has {gpus}."
             )
 
 
 def parse_data(text: str, name: str) -> str | Path:
-    """An address in the cloud as it is; any other text as an absolute path. Raises `ParameterError`."""
+    """An address in the cloud as it is; any other text as an absolute path.
+
+    Raises `ParameterError`.
+    """
     given = f"{flag(name)} {text}"
     scheme, separator, _ = text.partition("://")
     if separator:
         if scheme not in SCHEMES:
-            raise ParameterError(f"{given}: {scheme}:// is not supported by Azure ML. Give {FORMS}.")
+            raise ParameterError(
+                f"{given}: {scheme}:// is not supported by Azure ML. Give {FORMS}."
+            )
         if "?" in text:  # anyone who can read the job could read the signature
             raise ParameterError(
                 f"{given.partition('?')[0]}?…: a signature does not belong in a job. Register the"
@@ -231,7 +271,8 @@ def parse_data(text: str, name: str) -> str | Path:
             )
         if scheme == "azureml" and not _URI.fullmatch(text):
             raise ParameterError(
-                f"{given} is no address in Azure ML. Expected azureml://datastores/NAME/paths/PATH or"
+                f"{given} is no address in Azure ML. Expected azureml://datastores/NAME/paths/PATH"
+                " or"
                 " azureml://registries/NAME/data/NAME/versions/VERSION."
             )
         return text
@@ -258,7 +299,8 @@ class Workspace(msgspec.Struct, frozen=True):
         {"subscription_id": "…", "resource_group": "…", "workspace_name": "…"}
 
     Without --config, it is searched for in the working directory and its parents, and in the folder
-    `.azureml` of each. With --config it takes precedence over variables, which may name another workspace.
+    `.azureml` of each. With --config it takes precedence over variables, which may name another
+    workspace.
     """
 
     subscription_id: str = ""
@@ -267,19 +309,33 @@ class Workspace(msgspec.Struct, frozen=True):
 
     @classmethod
     def find(
-        cls, flags: Mapping[str, str | None], config: Path | None, environment: Mapping[str, str], start: Path
+        cls,
+        flags: Mapping[str, str | None],
+        config: Path | None,
+        environment: Mapping[str, str],
+        start: Path,
     ) -> Self:
-        """Each of the names, from its first source; `config` replaces a search. Raises `ParameterError`."""
+        """Each of the names, from its first source; `config` replaces a search.
+
+        Raises `ParameterError`.
+        """
         names = {name: value for name, key in VARIABLES.items() if (value := environment.get(key))}
         if config is not None:
             names |= _read(config, f"--config {config}")
         names |= {name: value for name, value in flags.items() if value}
         if config is None and len(names) < len(VARIABLES):
-            folders = (place for each in (start, *start.parents) for place in (each / ".azureml", each))
-            files = (_read(path, str(path)) for each in folders if (path := each / CONFIG).is_file())
-            # Many programs have a file of this name; one without any of the three entries belongs to another.
+            folders = (
+                place for each in (start, *start.parents) for place in (each / ".azureml", each)
+            )
+            files = (
+                _read(path, str(path)) for each in folders if (path := each / CONFIG).is_file()
+            )
+            # Many programs have a file of this name; one without any of the three entries belongs
+            # to another.
             names = next(filter(None, files), {}) | names
-        if missing := [f"\n  {flag(name)} or {VARIABLES[name]}" for name in VARIABLES if name not in names]:
+        if missing := [
+            f"\n  {flag(name)} or {VARIABLES[name]}" for name in VARIABLES if name not in names
+        ]:
             raise ParameterError(
                 f"The workspace is not fully specified. Missing are:{''.join(missing)}"
                 f"\nOr download the workspace's {CONFIG} from the portal into this directory."
@@ -287,7 +343,9 @@ class Workspace(msgspec.Struct, frozen=True):
         return cls(**names)
 
     def flags(self) -> str:
-        """Return the workspace options of an `az ml` command, whose default subscription may be another."""
+        """Return the workspace options of an `az ml` command, whose default subscription may be
+        another.
+        """
         # The name of a resource group may have brackets.
         subscription, group, name = map(shlex.quote, msgspec.structs.astuple(self))
         return f"--subscription {subscription} --resource-group {group} --workspace-name {name}"
@@ -304,7 +362,10 @@ class Cluster:
     is_low_priority: bool = False
 
     def problems(self, wanted: Submission, gpus: int | None) -> Iterator[str]:
-        """Yield why this cluster cannot provide the nodes. `gpus` is the number per node; None if unknown."""
+        """Yield why this cluster cannot provide the nodes.
+
+        `gpus` is the number per node; None if unknown.
+        """
         count = wanted.instance_count
         if self.kind != "amlcompute" and count > 1:
             yield (
@@ -313,7 +374,8 @@ class Cluster:
             )
         if self.max_nodes is not None and count > self.max_nodes:
             yield (
-                f"Node count should be at most the cluster's maximum: --instance-count is {count}, and"
+                f"Node count should be at most the cluster's maximum: --instance-count is {count},"
+                " and"
                 f" {self.name} has at most {self.max_nodes} nodes. Raise it with"
                 f" `az ml compute update --name {self.name} --max-instances {count}`."
             )

@@ -25,14 +25,21 @@ from train_pytorch_model.words.errors import ParameterError, UserError
 
 __all__ = ["Job", "LogStream", "Service", "ServiceError", "load_valid_job"]
 
-IDLE_S = 600  # before an idle node of a cluster created here is released: a second trial finds it warm
+IDLE_S = (
+    600  # before an idle node of a cluster created here is released: a second trial finds it warm
+)
 
 _COLOUR = re.compile(r"\x1b\[\d+m")
-_DETAILS = re.compile(r"Details: (?:\(x\) )?(.*?) Resolutions:")  # the rest is advice on other tools
+_DETAILS = re.compile(
+    r"Details: (?:\(x\) )?(.*?) Resolutions:"
+)  # the rest is advice on other tools
 _SIGN_IN_CODE = re.compile(r"AADSTS\d+: [^.]*\.")
 _SIGNATURE = re.compile(r"(https?://[^\s?\"']+)\?[^\s\"']+")
 
-for name in ("azure", "azure.ai.ml"):  # they warn about their own classes, and errors are raised anyway
+for name in (
+    "azure",
+    "azure.ai.ml",
+):  # they warn about their own classes, and errors are raised anyway
     logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
@@ -50,7 +57,9 @@ def load_valid_job(path: Path) -> Job:
     """Load a job's YAML and validate it with azure-ai-ml, offline. Raises `ServiceError`."""
     with _translating_errors("Reading the job"):
         job = load_job(source=path)
-        result = cast(Any, job)._validate()  # as create_or_update does; the public way needs a workspace
+        result = cast(
+            Any, job
+        )._validate()  # as create_or_update does; the public way needs a workspace
         if not result.passed:
             raise ServiceError(f"azure-ai-ml refuses the job: {result.error_messages}")
     return job
@@ -60,7 +69,10 @@ class Service:
     """A workspace. Every method raises `ServiceError` if Azure cannot be reached or refuses."""
 
     def __init__(self, workspace: Workspace) -> None:
-        """Open a workspace and try the credential. Raises `ParameterError` if there is no such workspace."""
+        """Open a workspace and try the credential.
+
+        Raises `ParameterError` if there is no such workspace.
+        """
         subscription, group, name = astuple(workspace)
         with _translating_errors(f"Opening workspace {name}"):
             self.client = MLClient(
@@ -72,7 +84,8 @@ class Service:
                 location = self.client.workspaces.get(name).location
             except ResourceNotFoundError as error:
                 raise ParameterError(
-                    f"There is no workspace {name} in resource group {group} of subscription {subscription},"
+                    f"There is no workspace {name} in resource group {group} of subscription"
+                    f" {subscription},"
                     " or you have no access to it."
                 ) from error
         logger.info(f"Workspace {name}, {location}")
@@ -84,7 +97,10 @@ class Service:
                 compute = self.client.compute.get(name)
             except ResourceNotFoundError:
                 return None
-            size, max_nodes = getattr(compute, "size", None), getattr(compute, "max_instances", None)
+            size, max_nodes = (
+                getattr(compute, "size", None),
+                getattr(compute, "max_instances", None),
+            )
             # Azure says LowPriority, and the client takes low_priority.
             tier = str(getattr(compute, "tier", "")).lower().replace("_", "")
             return Cluster(name, str(compute.type).lower(), size, max_nodes, tier == "lowpriority")
@@ -92,10 +108,16 @@ class Service:
     def gpus_by_vm_size(self) -> Mapping[str, int]:
         """VM size in lower case → number of GPUs, for the region of the workspace."""
         with _translating_errors("Looking for VM sizes"):
-            return {str(size.name).lower(): int(size.gpus or 0) for size in self.client.compute.list_sizes()}
+            return {
+                str(size.name).lower(): int(size.gpus or 0)
+                for size in self.client.compute.list_sizes()
+            }
 
     def create_cluster(self, wanted: Submission) -> None:
-        """Create a cluster. It costs nothing while no job runs: it starts empty and releases idle nodes."""
+        """Create a cluster.
+
+        It costs nothing while no job runs: it starts empty and releases idle nodes.
+        """
         cluster = AmlCompute(
             name=wanted.compute,
             size=wanted.new_vm_size,
@@ -144,7 +166,9 @@ class Service:
     def phases(self, job: Job) -> dict[str, str]:
         """Pipeline step, as `step: ` → its phase; the job itself has an empty name."""
         with _translating_errors(f"Watching job {job.name}"):
-            children = self.client.jobs.list(parent_job_name=job.name) if job.type == "pipeline" else ()
+            children = (
+                self.client.jobs.list(parent_job_name=job.name) if job.type == "pipeline" else ()
+            )
             steps = {f"{child.display_name}: ": child.status for child in children if child}
             phases = {**steps, "": self.client.jobs.get(job.name).status}
         # As the service spells it: the client turns some into members of an enumeration.
@@ -158,7 +182,8 @@ class Service:
 
 
 class LogStream(Thread):
-    """Prints the log of a job until it ends. A daemon thread: the client's own loop cannot be stopped."""
+    """Prints the log of a job until it ends. A daemon thread: the client's own loop cannot be
+    stopped."""
 
     def __init__(self, service: Service, job: Job) -> None:
         super().__init__(daemon=True)
@@ -188,7 +213,9 @@ class LogStream(Thread):
 
 @contextmanager
 def _translating_errors(step: str) -> Iterator[None]:
-    """Turn exceptions into a `ServiceError` of one sentence; standard error shows on a terminal only."""
+    """Turn exceptions into a `ServiceError` of one sentence; standard error shows on a terminal
+    only.
+    """
     try:
         with nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO()):
             yield
@@ -206,7 +233,9 @@ def _translating_errors(step: str) -> Iterator[None]:
     except exceptions.HttpResponseError as error:
         status = error.status_code or 0
         is_transient = status in (408, 429) or status >= 500
-        raise ServiceError(f"{step}: Azure answers {status}. {_message_of(error)}", is_transient) from error
+        raise ServiceError(
+            f"{step}: Azure answers {status}. {_message_of(error)}", is_transient
+        ) from error
     except (exceptions.AzureError, MlException, OSError) as error:
         raise ServiceError(f"{step}: {_message_of(error)}") from error
 

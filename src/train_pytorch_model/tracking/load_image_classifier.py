@@ -1,8 +1,10 @@
-"""What MLflow imports to load a published model, into which this file is copied: to run the model's own code.
+"""What MLflow imports to load a published model, into which this file is copied: to run the model's
+own code.
 
-MLflow imports by name, and a process has one module of a name: with `image_classifier` itself, the second of
-two models would run the first one's code, and neither would load beside a user's package of that name. So the
-model's copy of `image_classifier` is imported under a name made from its content.
+MLflow imports by name, and a process has one module of a name: with `image_classifier` itself, the
+second of two models would run the first one's code, and neither would load beside a user's package
+of that name. So the model's copy of `image_classifier` is imported under a name made from its
+content.
 """
 
 import hashlib
@@ -19,7 +21,9 @@ def _load_pyfunc(path: str, model_config: dict[str, Any]) -> Any:
     name = f"image_classifier_{hashlib.sha256(sources).hexdigest()[:16]}"
     if name not in sys.modules:
         package, folders = folder / "__init__.py", [str(folder)]
-        spec = importlib.util.spec_from_file_location(name, package, submodule_search_locations=folders)
+        spec = importlib.util.spec_from_file_location(
+            name, package, submodule_search_locations=folders
+        )
         assert spec
         assert spec.loader
         sys.modules[name] = importlib.util.module_from_spec(spec)

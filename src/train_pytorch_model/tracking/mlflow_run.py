@@ -1,6 +1,8 @@
-"""A run in MLflow's store, Azure's, an earlier start's or a new one; and the trained directory as a model.
+"""A run in MLflow's store, Azure's, an earlier start's or a new one; and the trained directory as a
+model.
 
-Importing this module imports mlflow, which takes a second of computing: the tracker's thread does so first.
+Importing this module imports mlflow, which takes a second of computing: the tracker's thread does
+so first.
 """
 
 import json
@@ -35,10 +37,10 @@ MAX_DIGEST = 36  # characters, MLflow's limit
 MAX_RUN_ID = 1000  # bytes
 LAST_METRIC = "Learning rate"  # one that every epoch logs
 SERVING_PACKAGES = ("torch", "torchvision", "numpy", "pandas", "pillow", "pillow-heif")
-# For conda.yaml, from which Azure ML builds the environment of an endpoint. A managed one runs a scoring
-# script in it that imports both packages; a batch endpoint adds what it needs. Hosts have CPUs, for
-# which the index has a smaller torch; where it cannot be reached, pip takes PyPI's. MLflow's own server uses
-# requirements.txt.
+# For conda.yaml, from which Azure ML builds the environment of an endpoint. A managed one runs a
+# scoring script in it that imports both packages; a batch endpoint adds what it needs. Hosts have
+# CPUs, for which the index has a smaller torch; where it cannot be reached, pip takes PyPI's.
+# MLflow's own server uses requirements.txt.
 CPU_INDEX = "--extra-index-url https://download.pytorch.org/whl/cpu"
 ENDPOINT_PACKAGES = ("azureml-inference-server-http>=1.5", "azureml-ai-monitoring>=1.0")
 
@@ -50,14 +52,19 @@ class MlflowRun:
     """A run to log to, and the epochs it has. Every method may raise anything."""
 
     def __init__(self, description: "RunDescription", run_id_path: Path, started_ms: int) -> None:
-        """Open the run that the environment or an earlier start, in `run_id_path`, names; else create one."""
+        """Open the run that the environment or an earlier start, in `run_id_path`, names; else
+        create one.
+        """
         _prepare_database()
         self._client = mlflow.MlflowClient()
         self._run_id = os.environ.get("MLFLOW_RUN_ID", "")
         self._is_ours = not self._run_id
-        # There is no earlier one, or it is in another store, or was deleted; what else fails is tried again.
+        # There is no earlier one, or it is in another store, or was deleted; what else fails is
+        # tried again.
         with suppress(MalformedFileError, UnicodeDecodeError, mlflow.MlflowException):
-            if self._is_ours and (earlier := read_bounded(run_id_path, MAX_RUN_ID).decode().strip()):
+            if self._is_ours and (
+                earlier := read_bounded(run_id_path, MAX_RUN_ID).decode().strip()
+            ):
                 self._client.update_run(earlier, "RUNNING")
                 self._run_id = earlier
         if not self._run_id:
@@ -65,11 +72,17 @@ class MlflowRun:
             experiment_id = os.environ.get("MLFLOW_EXPERIMENT_ID")
             if experiment := self._client.get_experiment_by_name(name):
                 experiment_id = experiment_id or experiment.experiment_id
-            if not experiment_id:  # MLflow's default for runs in a local database is the working directory
+            if (
+                not experiment_id
+            ):  # MLflow's default for runs in a local database is the working directory
                 database = _local_database()
-                beside = (database.parent / "mlruns").as_uri() if database else None  # a server has its own
+                beside = (
+                    (database.parent / "mlruns").as_uri() if database else None
+                )  # a server has its own
                 experiment_id = self._client.create_experiment(name, artifact_location=beside)
-            run = self._client.create_run(experiment_id, start_time=started_ms, run_name=description.name)
+            run = self._client.create_run(
+                experiment_id, start_time=started_ms, run_name=description.name
+            )
             self._run_id = str(run.info.run_id)
         with suppress(OSError):
             run_id_path.write_text(self._run_id)
@@ -78,8 +91,13 @@ class MlflowRun:
 
     @property
     def where(self) -> str:
-        """The address of the run's page, for the log; empty if MLflow does not know it, as in Azure."""
-        store, page = mlflow.get_tracking_uri(), f"#/experiments/{self._experiment_id}/runs/{self._run_id}"
+        """The address of the run's page, for the log; empty if MLflow does not know it, as in
+        Azure.
+        """
+        store, page = (
+            mlflow.get_tracking_uri(),
+            f"#/experiments/{self._experiment_id}/runs/{self._run_id}",
+        )
         if store.startswith(("http://", "https://")):
             return f"The run in MLflow:\n  {store.rstrip('/')}/{page}"
         if store.startswith(("sqlite:", "file:")):
@@ -112,10 +130,16 @@ class MlflowRun:
             self._client.set_terminated(self._run_id, status)
 
     def _describe(self, description: "RunDescription") -> None:
-        """Log parameters that the run lacks: none can be changed, and a resumed job may have other values."""
+        """Log parameters that the run lacks: none can be changed, and a resumed job may have other
+        values.
+        """
         run = self._client.get_run(self._run_id)
         self._experiment_id, known = run.info.experiment_id, run.data.params
-        params = [Param(name, str(value)) for name, value in description.params.items() if name not in known]
+        params = [
+            Param(name, str(value))
+            for name, value in description.params.items()
+            if name not in known
+        ]
         tags = [RunTag(name, value) for name, value in description.tags.items()]
         self._client.log_batch(self._run_id, params=params, tags=tags)
         inputs = []
@@ -130,7 +154,10 @@ class MlflowRun:
 
 
 def _prepare_database() -> None:
-    """Create a local database whole: one half made when killed cannot be repaired. Raises `OSError`."""
+    """Create a local database whole: one half made when killed cannot be repaired.
+
+    Raises `OSError`.
+    """
     database = _local_database()
     if database is None:
         return
@@ -141,8 +168,12 @@ def _prepare_database() -> None:
     partial = database.with_name(f"{database.name}.{os.getpid()}.partial")
     partial.touch()
     try:
-        mlflow.MlflowClient(f"sqlite:///{partial}").get_experiment_by_name(EXPERIMENT)  # takes two seconds
-        with suppress(OSError):  # another run was faster, or the storage has no links: MLflow creates it
+        mlflow.MlflowClient(f"sqlite:///{partial}").get_experiment_by_name(
+            EXPERIMENT
+        )  # takes two seconds
+        with suppress(
+            OSError
+        ):  # another run was faster, or the storage has no links: MLflow creates it
             database.hardlink_to(partial)
     finally:
         partial.unlink(missing_ok=True)
@@ -157,9 +188,9 @@ def _local_database() -> Path | None:
 def save_model(root: Path, spec: ClassifierSpec, example: str, facts: Mapping[str, Any]) -> None:
     """Make the trained directory `root`, which already holds the weights, an MLflow model too.
 
-    MLflow only writes into an empty folder, so it writes to one in `root`, and its files are moved; the
-    weights stay in place and `MLmodel` points to them. `example` is a base64-encoded image file, `facts`
-    become the `metadata` of the model. Raises `OSError`.
+    MLflow only writes into an empty folder, so it writes to one in `root`, and its files are moved;
+    the weights stay in place and `MLmodel` points to them. `example` is a base64-encoded image
+    file, `facts` become the `metadata` of the model. Raises `OSError`.
     """
     # Here, because training starts sooner without.
     import pandas as pd
@@ -172,7 +203,9 @@ def save_model(root: Path, spec: ClassifierSpec, example: str, facts: Mapping[st
     versions = {name: metadata.version(name).partition("+")[0] for name in packages}
     inputs = predictions.IMAGE_COLUMN, predictions.NAME_COLUMN
     outputs = [ColSpec("double", predictions.PROBABILITY_PREFIX + name) for name in spec.categories]
-    outputs += [ColSpec("string", name) for name in (predictions.LABEL_COLUMN, predictions.ERROR_COLUMN)]
+    outputs += [
+        ColSpec("string", name) for name in (predictions.LABEL_COLUMN, predictions.ERROR_COLUMN)
+    ]
     with _disk_errors(), TemporaryDirectory(dir=root) as scratch, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # mlflow's, about its own dependencies
         placeholder = Path(scratch) / weights.name
@@ -186,7 +219,8 @@ def save_model(root: Path, spec: ClassifierSpec, example: str, facts: Mapping[st
             model_config=spec.as_mapping(),
             pip_requirements=[f"{name}=={version}" for name, version in versions.items()],
             signature=ModelSignature(
-                # None is required: MLflow would raise before the model can answer a table without images.
+                # None is required: MLflow would raise before the model can answer a table without
+                # images.
                 inputs=Schema([ColSpec("string", name, required=False) for name in inputs]),
                 outputs=Schema([*outputs]),
                 params=ParamSchema([ParamSpec(predictions.KNOWN_FRACTION, "double", 1.0)]),
@@ -202,7 +236,10 @@ def save_model(root: Path, spec: ClassifierSpec, example: str, facts: Mapping[st
         (pip,) = (entry["pip"] for entry in conda["dependencies"] if isinstance(entry, dict))
         pip[:] = [CPU_INDEX, *pip, *ENDPOINT_PACKAGES]
         (written / "conda.yaml").write_text(yaml.safe_dump(conda, sort_keys=False))
-        for unwanted in (written / "data", *written.rglob("__pycache__")):  # the placeholder, bytecode
+        for unwanted in (
+            written / "data",
+            *written.rglob("__pycache__"),
+        ):  # the placeholder, bytecode
             shutil.rmtree(unwanted)
         for entry in written.iterdir():
             shutil.move(entry, root)

@@ -1,9 +1,9 @@
 """Logs the metrics of each epoch and the report to MLflow.
 
-Logging never fails training, nor makes it wait: a thread does it, and any failure there is just one warning.
-In an Azure ML job it goes to the run that Azure has created, which a restarted job also asks for what an
-earlier start has left; elsewhere to a new run of the experiment `train_pytorch_model`, in MLflow's default
-store unless its environment variables name another.
+Logging never fails training, nor makes it wait: a thread does it, and any failure there is just one
+warning. In an Azure ML job it goes to the run that Azure has created, which a restarted job also
+asks for what an earlier start has left; elsewhere to a new run of the experiment
+`train_pytorch_model`, in MLflow's default store unless its environment variables name another.
 """
 
 import os
@@ -24,13 +24,18 @@ from train_pytorch_model.words.errors import reason_of
 if TYPE_CHECKING:
     from train_pytorch_model.tracking.mlflow_run import MlflowRun
 
-CLOSING_S = 60.0  # how long the end of a run waits for metrics: on a busy machine a new store took 30 s
+CLOSING_S = (
+    60.0  # how long the end of a run waits for metrics: on a busy machine a new store took 30 s
+)
 STOPPING_S = 5.0  # the same for an interrupted run
 MAX_FAILURES = 3  # in a row; then nothing is sent until the end
-ANSWER_S = 60.0  # for the number of epochs, before training starts: a cold node takes long to load mlflow
+ANSWER_S = (
+    60.0  # for the number of epochs, before training starts: a cold node takes long to load mlflow
+)
 RUN_ID = "MLFLOW_RUN_ID"  # the variable that names the run of an Azure ML job
 
-# By default a dead server blocks each call for four minutes, and usage statistics delay the process's end.
+# By default a dead server blocks each call for four minutes, and usage statistics delay the
+# process's end.
 ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
@@ -50,19 +55,25 @@ class RunDescription:
 
 
 class MlflowTracker:
-    """Logs to an MLflow run in a thread, no epoch twice; what cannot be sent is tried again at the end."""
+    """Logs to an MLflow run in a thread, no epoch twice; what cannot be sent is tried again at the
+    end."""
 
     def __init__(self, description: RunDescription, run_id_path: Path) -> None:
-        self._description, self._run_id_path, self._started_ns = description, run_id_path, time.time_ns()
-        # Records of epochs, and when they ended: MLflow may not be ready yet. Neither grows beyond one record
-        # per epoch, each of a few numbers.
+        self._description, self._run_id_path, self._started_ns = (
+            description,
+            run_id_path,
+            time.time_ns(),
+        )
+        # Records of epochs, and when they ended: MLflow may not be ready yet. Neither grows beyond
+        # one record per epoch, each of a few numbers.
         self._queue: queue.SimpleQueue[tuple[Mapping[str, float], int] | None] = queue.SimpleQueue()
         self._unsent: list[tuple[Mapping[str, float], int]] = []
         self._conclusions: Mapping[str, float] = {}
         self._files: Mapping[str, str] = {}
         self._run: MlflowRun | None = None
         self._num_failures = 0
-        # Of the usual priority: a niced thread lets go of the GIL late, and then costs training 3 s, not 2.
+        # Of the usual priority: a niced thread lets go of the GIL late, and then costs training 3
+        # s, not 2.
         self._thread = threading.Thread(target=self._send_all, daemon=True, name="mlflow")
         self._ends_as: str | None = None
         self._is_left_alone = False
@@ -83,7 +94,9 @@ class MlflowTracker:
             self._is_left_alone = True  # its errors from now on are due to the shutdown
 
     def log(self, record: Mapping[str, float]) -> None:
-        """Log an epoch: `epoch`, counted from 1, `step`, and the metrics under their documented names."""
+        """Log an epoch: `epoch`, counted from 1, `step`, and the metrics under their documented
+        names.
+        """
         self._queue.put((record, time.time_ns()))
 
     def conclude(self, metrics: Mapping[str, float], files: Mapping[str, str]) -> None:
@@ -91,7 +104,8 @@ class MlflowTracker:
         self._conclusions, self._files = metrics, files
 
     def _send_all(self) -> None:
-        self._try_to_send()  # nothing yet: this imports MLflow and opens a run, while training begins
+        # Nothing yet: this imports MLflow and opens a run, while training begins.
+        self._try_to_send()
         while (epoch := self._queue.get()) is not None:
             self._unsent.append(epoch)
             if self._num_failures < MAX_FAILURES:  # otherwise the server is unreachable
@@ -102,7 +116,9 @@ class MlflowTracker:
             try:
                 for name, text in self._files.items():
                     run.attach(name, text)
-            except Exception as error:  # as below, from the artifact store, which may be a different one
+            except (
+                Exception
+            ) as error:  # as below, from the artifact store, which may be a different one
                 self._warn(f"the report ({reason_of(error)})")
             if self._ends_as:
                 run.end(self._ends_as)
@@ -123,12 +139,16 @@ class MlflowTracker:
         from train_pytorch_model.tracking.mlflow_run import MlflowRun
 
         if self._run is None:
-            self._run = MlflowRun(self._description, self._run_id_path, self._started_ns // 1_000_000)
+            self._run = MlflowRun(
+                self._description, self._run_id_path, self._started_ns // 1_000_000
+            )
         elif self._num_failures:
             self._run.query_epochs()
         while self._unsent:
             record, ended_ns = self._unsent[0]
-            metrics = {name: value for name, value in record.items() if name not in ("epoch", "step")}
+            metrics = {
+                name: value for name, value in record.items() if name not in ("epoch", "step")
+            }
             self._run.log_epoch(int(record["epoch"]), ended_ns // 1_000_000, metrics)
             self._unsent.pop(0)
         return self._run
@@ -163,7 +183,8 @@ def earlier_epochs() -> int:
         # What a store may answer about a metric that it does not have.
         if getattr(error, "error_code", "") != "RESOURCE_DOES_NOT_EXIST":
             logger.warning(
-                "MLflow does not say whether an earlier start of this job has trained. If one has, its epochs"
+                "MLflow does not say whether an earlier start of this job has trained. If one has,"
+                " its epochs"
                 " are trained again."
             )
         return 0

@@ -1,7 +1,9 @@
-"""The errors that a user can fix, by their documented names, with exit statuses; how things are worded.
+"""The errors that a user can fix, by their documented names, with exit statuses; how things are
+worded.
 
-An error of this module ends the program with one message and no traceback. Its text says what is wrong,
-where, what was expected, what was found and what to do. Any other exception that escapes is a bug.
+An error of this module ends the program with one message and no traceback. Its text says what is
+wrong, where, what was expected, what was found and what to do. Any other exception that escapes is
+a bug.
 """
 
 import errno
@@ -39,7 +41,8 @@ class OutputDirectoryError(UserError):
 
 
 class UnfinishedOutputError(OutputDirectoryError):
-    """The output directory could not be completed, for example on a full disk. Nothing is left of it."""
+    """The output directory could not be completed, for example on a full disk. Nothing is left of
+    it."""
 
     exit_status = 4
 
@@ -123,7 +126,9 @@ class ModuleOutOfMemoryError(TrainingError):
     code = "0138"
 
     def __init__(self, what: str, images_at_once: int) -> None:
-        super().__init__(f"Memory has been exhausted, unable to complete running of module. Details: {what}")
+        super().__init__(
+            f"Memory has been exhausted, unable to complete running of module. Details: {what}"
+        )
         self.images_at_once = images_at_once  # the micro-batch that the next start should try
 
 
@@ -145,7 +150,9 @@ def counted(count: int, one: str, more: str) -> str:
 
 
 def parameter(name: str) -> str:
-    """Return a parameter's name as the user gives it: in Python, or as an option after `name_parameters`."""
+    """Return a parameter's name as the user gives it: in Python, or as an option after
+    `name_parameters`.
+    """
     assert name.isidentifier(), f"{name} is an option, not a parameter"
     return _STYLE[0](name)
 

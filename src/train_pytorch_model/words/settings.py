@@ -1,4 +1,5 @@
-"""The settings of a run: the seven parameters of the component, and its recipe, asked for and decided.
+"""The settings of a run: the seven parameters of the component, and its recipe, asked for and
+decided.
 
 A recipe is stored in the untrained model directory, and again in the trained one.
 """
@@ -19,7 +20,8 @@ from tyro.constructors import PrimitiveConstructorSpec
 from train_pytorch_model.image_classifier.spec import FramingMode
 from train_pytorch_model.words.errors import ParameterError, bulleted, out_of_range, parameter
 
-# The component's documented name, kept for the flag and the port, where it differs from the field's.
+# The component's documented name, kept for the flag and the port, where it differs from the
+# field's.
 WARMUP_FLAG = "warmup-step-number"
 MAX_IMAGE_SIZE = 4096
 MIN_IMAGE_SIZE = 8
@@ -55,7 +57,9 @@ def _parse_size(words: list[str]) -> int | tuple[int, int] | None:
     if words == ["None"]:
         return None
     if len(words) not in (1, 2) or not all(word.isdecimal() for word in words):
-        raise ValueError("expected a side in pixels, such as 96, or height and width, such as 96 128")
+        raise ValueError(
+            "expected a side in pixels, such as 96, or height and width, such as 96 128"
+        )
     return int(words[0]) if len(words) == 1 else (int(words[0]), int(words[1]))
 
 
@@ -88,7 +92,8 @@ class TrainConfig:
     random_seed: int = 1
     """Any integer. The same seed, data and number of processes give the same run."""
     patience: int = 3
-    """Stop when the validation loss has not fallen for this many epochs in a row. Greater than 0."""
+    """Stop when the validation loss has not fallen for this many epochs in a row. Greater than 0.
+    """
     print_frequency: int = 10
     """Steps of an epoch between two log lines. Greater than 0."""
 
@@ -122,37 +127,48 @@ class Recipe:
     """The settings of a run besides the seven parameters. The defaults train well."""
 
     image_size: Size = None
-    """A side, or height and width, in px, 8 to 4096. By default the images' own up to 320, else 224."""
+    """A side, or height and width, in px, 8 to 4096. By default the images' own up to 320, else
+    224."""
     training_size: Size = None
-    """Size of training images. By default the image size, but 176 px for 176 to 224 in random crops."""
+    """Size of training images. By default the image size, but 176 px for 176 to 224 in random
+    crops."""
     early_size: Size = None
-    """Training size before the last fifth of the epochs. By default the same; in short runs 4/7 of it."""
+    """Training size before the last fifth of the epochs. By default the same; in short runs 4/7 of
+    it."""
     crop_fraction: Annotated[Positive | None, shown_as("FLOAT")] = None
-    """Share of the image that validation's centre crop keeps. By default 0.875, or 1 at a common size."""
+    """Share of the image that validation's centre crop keeps. By default 0.875, or 1 at a common
+    size."""
     framing: Literal["auto"] | FramingMode = "auto"
-    """How images fit the size: cropped, padded or squashed. auto: cropped; padded if many are elongated."""
+    """How images fit the size: cropped, padded or squashed. auto: cropped; padded if many are
+    elongated."""
     augmentation: Literal["auto"] | Augmentation = "auto"
-    """Training crops. auto: none in short runs, else padded at a common size, random-resized otherwise."""
+    """Training crops. auto: none in short runs, else padded at a common size, random-resized
+    otherwise."""
     crop_area: Positive = 0.08
     """Smallest share of an image's area that random-resized-crop takes."""
     horizontal_flip: Literal["auto"] | bool = "auto"
-    """Mirror half of the training images. auto: unless left and right matter, as in digits and text."""
+    """Mirror half of the training images. auto: unless left and right matter, as in digits and
+    text."""
     label_smoothing: Annotated[Smoothing | None, shown_as("FLOAT")] = None
-    """Label smoothing in training; below 1. By default 0.1 at a common size from 15 epochs up, else 0."""
+    """Label smoothing in training; below 1. By default 0.1 at a common size from 15 epochs up, else
+    0."""
     cutmix: Annotated[Share | None, shown_as("FLOAT")] = None
-    """Share of training steps with CutMix. By default 0.5 when fine-tuning for 15 epochs or more, else 0."""
+    """Share of training steps with CutMix. By default 0.5 when fine-tuning for 15 epochs or more,
+    else 0."""
     balance_classes: bool = False
     """Train as if all categories had equally many images."""
     freeze_backbone: bool = False
     """Train the last layer only."""
     white_level: Annotated[White | None, shown_as("INT")] = None
-    """Value of 16-bit images that is white. By default the highest of 8 to 16 bits that they use."""
+    """Value of 16-bit images that is white. By default the highest of 8 to 16 bits that they use.
+    """
     background: Annotated[tuple[Byte, Byte, Byte], shown_as("RED GREEN BLUE")] = (255, 255, 255)
     """What is seen through transparent pixels, each 0 to 255. By default white."""
     optimizer: OptimizerName = "auto"
     """auto: AdamW from scratch without batch norms, as in ViT, Swin and ConvNeXt, else SGD."""
     precision: PrecisionName = "auto"
-    """Training and validation precision. auto: bfloat16 or float16 if the hardware has it, else float32."""
+    """Training and validation precision. auto: bfloat16 or float16 if the hardware has it, else
+    float32."""
     mean: Annotated[tuple[Share, Share, Share] | None, shown_as("RED GREEN BLUE")] = None
     """Subtracted from pixels in [0, 1]. By default 0.5, or ImageNet's for pretrained weights."""
     std: Annotated[tuple[Positive, Positive, Positive] | None, shown_as("RED GREEN BLUE")] = None
@@ -166,13 +182,18 @@ class Recipe:
         is_whole = early is not None and largest is not None and sides(early) == sides(largest)
         is_enough = early is None or is_whole or min(sides(early)) >= MIN_EARLY_SIZE
         rules = {
-            f"early_size should be at least {MIN_EARLY_SIZE}, or the training size": (early, is_enough),
+            f"early_size should be at least {MIN_EARLY_SIZE}, or the training size": (
+                early,
+                is_enough,
+            ),
             "training_size should be at most image_size": (training, fits_into(training, image)),
             "early_size should be at most training_size": (early, fits_into(early, training)),
             "early_size should be at most image_size": (early, fits_into(early, image)),
             "mean and std should be given together": ((mean, std), (mean is None) == (std is None)),
         }
-        problems += [f"Recipe: {rule}; it is {value}." for rule, (value, holds) in rules.items() if not holds]
+        problems += [
+            f"Recipe: {rule}; it is {value}." for rule, (value, holds) in rules.items() if not holds
+        ]
         if problems:
             raise ParameterError("\n".join(problems))
 
@@ -189,13 +210,21 @@ class Recipe:
             raise ParameterError("\n".join(problems))
         return cls(**converted)
 
-    def sizes_other_than(self, size: int | tuple[int, int] | None) -> dict[str, int | tuple[int, int]]:
+    def sizes_other_than(
+        self, size: int | tuple[int, int] | None
+    ) -> dict[str, int | tuple[int, int]]:
         """The image sizes that the recipe names, by their entries, but for `size`."""
-        named = {name: getattr(self, name) for name in ("image_size", "training_size", "early_size")}
-        return {name: px for name, px in named.items() if px and (not size or sides(px) != sides(size))}
+        named = {
+            name: getattr(self, name) for name in ("image_size", "training_size", "early_size")
+        }
+        return {
+            name: px for name, px in named.items() if px and (not size or sides(px) != sides(size))
+        }
 
     def as_mapping(self) -> dict[str, Any]:
-        """What a model directory stores: the entries that differ from their defaults, as plain values."""
+        """What a model directory stores: the entries that differ from their defaults, as plain
+        values.
+        """
         defaults = asdict(Recipe())
         return {
             name: list(value) if isinstance(value, tuple) else value
@@ -209,13 +238,15 @@ class ModelOptions:
     """What an untrained model is: its architecture, initial weights and recipe."""
 
     architecture: Annotated[str, tyro.conf.arg(metavar="NAME")] = "resnet18"
-    """One of torchvision's, such as resnet50 (`init-model --list`), or timm:NAME, if timm is installed."""
+    """One of torchvision's, such as resnet50 (`init-model --list`), or timm:NAME, if timm is
+    installed."""
     pretrained: Switch = False
     """Start from the best ImageNet weights of torchvision, or from timm's; downloads them."""
     weights: OptionalName = None
     """Start from the torchvision weights of this name, such as IMAGENET1K_V1; downloads them."""
     weights_file: OptionalPath = None
-    """Start from the weights in this file: safetensors, or a state dict or checkpoint of torch.save."""
+    """Start from the weights in this file: safetensors, or a state dict or checkpoint of
+    torch.save."""
     zero_init_residual: Switch = False
     """ResNet only: initialize every residual block as the identity."""
     memory_efficient: Switch = False
@@ -269,10 +300,11 @@ def flag(field_name: str) -> str:
 
 
 def derive_seed(seed: int, *purpose: str | int) -> int:
-    """A seed in [0, 2**63) for one purpose; `seed` may be any integer, including negative and huge ones.
+    """A seed in [0, 2**63) for one purpose; `seed` may be any integer, including negative and huge
+    ones.
 
-    Randomness is a pure function of its purpose, such as (seed, "order", epoch): it does not depend on the
-    number of processes or loader threads, and no generator state has to be saved.
+    Randomness is a pure function of its purpose, such as (seed, "order", epoch): it does not depend
+    on the number of processes or loader threads, and no generator state has to be saved.
     """
     text = "/".join(str(part) for part in (seed, *purpose))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1
@@ -289,7 +321,9 @@ def fits_into(size: int | tuple[int, int] | None, outer: int | tuple[int, int] |
 
 
 def _convert(entries: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The entries of a recipe as their types, such as tuples for lists, and what is wrong with the others."""
+    """The entries of a recipe as their types, such as tuples for lists, and what is wrong with the
+    others.
+    """
     types = get_type_hints(Recipe, include_extras=True)
     converted: dict[str, Any] = {}
     problems = []

@@ -7,7 +7,12 @@ import numpy as np
 from PIL import Image
 
 WIDTH, HEIGHT, BAR = 620, 260, 40  # px
-COLOURS = {"red": (220, 40, 40), "green": (40, 200, 40), "blue": (40, 60, 220), "white": (240, 240, 240)}
+COLOURS = {
+    "red": (220, 40, 40),
+    "green": (40, 200, 40),
+    "blue": (40, 60, 220),
+    "white": (240, 240, 240),
+}
 COUNTS = {"train": 60, "val": 20}  # of each category
 
 
@@ -25,7 +30,9 @@ def main() -> None:
                 pixels = np.full((HEIGHT, WIDTH, 3), random.integers(60, 180, 3), np.int16)
                 pixels[:, :BAR] = colour
                 noise = random.integers(-40, 41, (HEIGHT, WIDTH, 3))
-                Image.fromarray((pixels + noise).clip(0, 255).astype(np.uint8)).save(folder / f"{number}.jpg")
+                Image.fromarray((pixels + noise).clip(0, 255).astype(np.uint8)).save(
+                    folder / f"{number}.jpg"
+                )
 
 
 if __name__ == "__main__":

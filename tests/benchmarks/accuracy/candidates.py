@@ -29,7 +29,9 @@ def by_recipe(**entries: object) -> Callable[[Setting], Iterator[Epoch]]:
 
 
 def trained_at(share: float) -> Callable[[Setting], Iterator[Epoch]]:
-    """Train on random crops of this share of the side, to a multiple of 16 px; evaluate at the full side."""
+    """Train on random crops of this share of the side, to a multiple of 16 px; evaluate at the full
+    side.
+    """
 
     def train(setting: Setting) -> Iterator[Epoch]:
         size, smaller = _sizes(setting, share)
@@ -80,7 +82,9 @@ def averaged(decay: float) -> Prepare:
         def follow(*_: object) -> None:
             nonlocal steps
             steps += 1
-            weight = 1 - min(decay, steps / (steps + 10))  # else the initial weights would dominate for long
+            weight = 1 - min(
+                decay, steps / (steps + 10)
+            )  # else the initial weights would dominate for long
             for parameter, followed in zip(average.parameters(), network.parameters(), strict=True):
                 parameter.lerp_(followed, weight)
             for buffer, copied in zip(average.buffers(), network.buffers(), strict=True):
@@ -93,12 +97,16 @@ def averaged(decay: float) -> Prepare:
 
 
 def growing(epochs_share: float, smallest: float) -> Prepare:
-    """Grow training images from the share `smallest` of their side to all of it over the first epochs."""
+    """Grow training images from the share `smallest` of their side to all of it over the first
+    epochs.
+    """
 
     def prepare(training: Training) -> nn.Module:
         def shrink(network: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
             until = epochs_share * training.plan.config.epochs
-            share = smallest + (1 - smallest) * (training.state.progress.epoch - 1) / max(until, 1e-9)
+            share = smallest + (1 - smallest) * (training.state.progress.epoch - 1) / max(
+                until, 1e-9
+            )
             if not network.training or share >= 1:
                 return None
             side = round(inputs[0].shape[-1] * share)
@@ -119,12 +127,16 @@ def head_rate(factor: float, body_from: int = 1) -> Prepare:
     def prepare(training: Training) -> nn.Module:
         optimizer = training.engine.optimizer
         head = set(
-            ours.head_of(training.engine.network, training.plan.inputs.model.architecture).parameters()
+            ours.head_of(
+                training.engine.network, training.plan.inputs.model.architecture
+            ).parameters()
         )
         for group in list(optimizer.param_groups):
             own = [parameter for parameter in group["params"] if parameter in head]
             group["params"] = [parameter for parameter in group["params"] if parameter not in head]
-            optimizer.add_param_group({**group, "params": own, "lr_factor": factor, "is_head": True})
+            optimizer.add_param_group(
+                {**group, "params": own, "lr_factor": factor, "is_head": True}
+            )
 
         def hold(optimizer: Optimizer, *_: object) -> None:
             for group in optimizer.param_groups:
@@ -148,7 +160,9 @@ def hidden_layers_for_relu(training: Training) -> nn.Module:
 
 def random_head(training: Training) -> nn.Module:
     """Initialize the head as PyTorch does."""
-    ours.head_of(training.engine.network, training.plan.inputs.model.architecture).reset_parameters()
+    ours.head_of(
+        training.engine.network, training.plan.inputs.model.architecture
+    ).reset_parameters()
     return training.engine.network
 
 
@@ -156,7 +170,9 @@ def head_of_length(length: float) -> Prepare:
     """Start the head's weights at random, scaled so that their mean norm per category is `length`."""
 
     def prepare(training: Training) -> nn.Module:
-        weight = ours.head_of(training.engine.network, training.plan.inputs.model.architecture).weight
+        weight = ours.head_of(
+            training.engine.network, training.plan.inputs.model.architecture
+        ).weight
         with torch.no_grad():
             if not weight.any():
                 nn.init.normal_(weight)
@@ -191,7 +207,9 @@ def filters_of_length(length: float | None) -> Prepare:
     """Start filters before a batch norm at this norm, or with None as the model directory has them."""
 
     def prepare(training: Training) -> nn.Module:
-        given = build_model(training.plan.inputs.model, training.plan.inputs.categories).state_dict()
+        given = build_model(
+            training.plan.inputs.model, training.plan.inputs.categories
+        ).state_dict()
         if length is None:
             training.engine.network.load_state_dict(given)
         else:
@@ -233,13 +251,19 @@ CONTENDERS = (
     Contender("no crop, no flip", by_recipe(augmentation="none", horizontal_flip=False)),
     Contender("padded crop", by_recipe(augmentation="padded-crop")),
     Contender("crops of 8 to 100 %", by_recipe(augmentation="random-resized-crop", crop_area=0.08)),
-    Contender("crops of 35 to 100 %", by_recipe(augmentation="random-resized-crop", crop_area=0.35)),
+    Contender(
+        "crops of 35 to 100 %", by_recipe(augmentation="random-resized-crop", crop_area=0.35)
+    ),
     Contender("crops of 70 to 100 %", by_recipe(augmentation="random-resized-crop", crop_area=0.7)),
     Contender("label smoothing of 0.1", by_recipe(label_smoothing=0.1)),
     Contender("balanced classes", by_recipe(balance_classes=True)),
     Contender("blocks begin as the identity", functools.partial(ours.train, zero_init=True)),
-    Contender("batch norm momentum 0.01", functools.partial(ours.train, prepare=batch_norm_momentum(0.01))),
-    Contender("batch norm momentum 0.03", functools.partial(ours.train, prepare=batch_norm_momentum(0.03))),
+    Contender(
+        "batch norm momentum 0.01", functools.partial(ours.train, prepare=batch_norm_momentum(0.01))
+    ),
+    Contender(
+        "batch norm momentum 0.03", functools.partial(ours.train, prepare=batch_norm_momentum(0.03))
+    ),
     Contender("weights averaged, 0.99", functools.partial(ours.train, prepare=averaged(0.99))),
     Contender("weights averaged, 0.999", functools.partial(ours.train, prepare=averaged(0.999))),
     Contender("images grow from a half", functools.partial(ours.train, prepare=growing(0.6, 0.5))),
@@ -247,7 +271,9 @@ CONTENDERS = (
     Contender("judged at 1.3 of the size", functools.partial(ours.train, judged_at=1.3)),
     Contender("head begins at random", functools.partial(ours.train, prepare=random_head)),
     Contender("head at 10 times the rate", functools.partial(ours.train, prepare=head_rate(10))),
-    Contender("head alone for an epoch", functools.partial(ours.train, prepare=head_rate(1, body_from=2))),
+    Contender(
+        "head alone for an epoch", functools.partial(ours.train, prepare=head_rate(1, body_from=2))
+    ),
     Contender(
         "head alone for an epoch, at 10 times the rate",
         functools.partial(ours.train, prepare=head_rate(10, body_from=2)),
@@ -256,15 +282,28 @@ CONTENDERS = (
     Contender("warmup of an epoch", functools.partial(ours.train, warmup_epochs=1)),
     Contender("float32", by_recipe(precision="float32")),
     Contender(
-        "filters begin as PyTorch has them", functools.partial(ours.train, prepare=filters_of_length(None))
+        "filters begin as PyTorch has them",
+        functools.partial(ours.train, prepare=filters_of_length(None)),
     ),
-    Contender("filters begin 0.1 long", functools.partial(ours.train, prepare=filters_of_length(0.1))),
-    Contender("filters begin 0.4 long", functools.partial(ours.train, prepare=filters_of_length(0.4))),
+    Contender(
+        "filters begin 0.1 long", functools.partial(ours.train, prepare=filters_of_length(0.1))
+    ),
+    Contender(
+        "filters begin 0.4 long", functools.partial(ours.train, prepare=filters_of_length(0.4))
+    ),
     Contender("head begins with zeros", functools.partial(ours.train, prepare=zero_head)),
-    Contender("batch norm momentum 0.1", functools.partial(ours.train, prepare=batch_norm_momentum(0.1))),
-    Contender("batch norm momentum 0.2", functools.partial(ours.train, prepare=batch_norm_momentum(0.2))),
-    Contender("batch norm momentum 0.3", functools.partial(ours.train, prepare=batch_norm_momentum(0.3))),
-    Contender("hidden layers for ReLU", functools.partial(ours.train, prepare=hidden_layers_for_relu)),
+    Contender(
+        "batch norm momentum 0.1", functools.partial(ours.train, prepare=batch_norm_momentum(0.1))
+    ),
+    Contender(
+        "batch norm momentum 0.2", functools.partial(ours.train, prepare=batch_norm_momentum(0.2))
+    ),
+    Contender(
+        "batch norm momentum 0.3", functools.partial(ours.train, prepare=batch_norm_momentum(0.3))
+    ),
+    Contender(
+        "hidden layers for ReLU", functools.partial(ours.train, prepare=hidden_layers_for_relu)
+    ),
     Contender(
         "hidden layers for ReLU, head at random",
         functools.partial(ours.train, prepare=all_of(hidden_layers_for_relu, random_head)),
@@ -272,28 +311,40 @@ CONTENDERS = (
     Contender(
         "the same, momentum 0.2",
         functools.partial(
-            ours.train, prepare=all_of(hidden_layers_for_relu, random_head, batch_norm_momentum(0.2))
+            ours.train,
+            prepare=all_of(hidden_layers_for_relu, random_head, batch_norm_momentum(0.2)),
         ),
     ),
     Contender(
         "the same, momentum 0.3",
         functools.partial(
-            ours.train, prepare=all_of(hidden_layers_for_relu, random_head, batch_norm_momentum(0.3))
+            ours.train,
+            prepare=all_of(hidden_layers_for_relu, random_head, batch_norm_momentum(0.3)),
         ),
     ),
     Contender(
         "hidden layers for ReLU, momentum 0.2",
-        functools.partial(ours.train, prepare=all_of(hidden_layers_for_relu, batch_norm_momentum(0.2))),
+        functools.partial(
+            ours.train, prepare=all_of(hidden_layers_for_relu, batch_norm_momentum(0.2))
+        ),
     ),
     # Removes what the defaults do from 15 epochs where the images have one common size.
     Contender("no label smoothing", by_recipe(label_smoothing=0.0)),
     *(
-        Contender(f"at {side} px", by_recipe(image_size=side, augmentation="none", crop_fraction=1.0))
+        Contender(
+            f"at {side} px", by_recipe(image_size=side, augmentation="none", crop_fraction=1.0)
+        )
         for side in (48, 64, 96)
     ),
     Contender("weight decay on all", functools.partial(ours.train, prepare=decay_all)),
-    *(Contender(f"trained at {share}/7 of the size", trained_at(share / 7)) for share in (4, 5, 5.5, 6, 7)),
-    *(Contender(f"no crop, early {share}/7 of the size", early_at(share / 7)) for share in (3, 4, 5, 7)),
+    *(
+        Contender(f"trained at {share}/7 of the size", trained_at(share / 7))
+        for share in (4, 5, 5.5, 6, 7)
+    ),
+    *(
+        Contender(f"no crop, early {share}/7 of the size", early_at(share / 7))
+        for share in (3, 4, 5, 7)
+    ),
     Contender("head begins 0.29 long", functools.partial(ours.train, prepare=head_of_length(0.29))),
     *(
         Contender(
@@ -305,7 +356,8 @@ CONTENDERS = (
     Contender("head begins 0.17 long", functools.partial(ours.train, prepare=head_of_length(0.17))),
     *(
         Contender(
-            f"head at {factor} times the rate", functools.partial(ours.train, prepare=head_rate(factor))
+            f"head at {factor} times the rate",
+            functools.partial(ours.train, prepare=head_rate(factor)),
         )
         for factor in (1, 3, 30, 100)
     ),

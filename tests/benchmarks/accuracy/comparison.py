@@ -1,7 +1,9 @@
-"""Compare contenders that train in turn from the same seeds, initial weights and images; print one table.
+"""Compare contenders that train in turn from the same seeds, initial weights and images; print one
+table.
 
-Every held-out image is judged by an epoch that it did not help to choose: where a contender keeps its best
-epoch, each half of the held-out images is judged by the epoch that is best on the other half.
+Every held-out image is judged by an epoch that it did not help to choose: where a contender keeps
+its best epoch, each half of the held-out images is judged by the epoch that is best on the other
+half.
 """
 
 import argparse
@@ -60,7 +62,9 @@ class Setting:
     """Device of training and evaluation."""
 
     def open(self, recipe: Recipe, zero_init: bool = False) -> OpenedInputs:
-        """Return the training inputs for a recipe, with the initial weights that all contenders share."""
+        """Return the training inputs for a recipe, with the initial weights that all contenders
+        share.
+        """
         options = ModelOptions(
             architecture=self.architecture,
             weights_file=self.weights,
@@ -101,12 +105,22 @@ class Result:
 def arguments(description: str | None) -> argparse.ArgumentParser:
     """Return a parser with the flags that all comparisons share."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--images", type=Path, help="class folders in train/ and val/; digits if not given")
-    parser.add_argument("--image-size", type=int, help="side in px; the images' own size if not given")
-    parser.add_argument("--per-category", type=int, nargs="+", help="training images per category, in turn")
-    parser.add_argument("--categories", default=":", help="a slice of the categories, such as 5: or :5")
+    parser.add_argument(
+        "--images", type=Path, help="class folders in train/ and val/; digits if not given"
+    )
+    parser.add_argument(
+        "--image-size", type=int, help="side in px; the images' own size if not given"
+    )
+    parser.add_argument(
+        "--per-category", type=int, nargs="+", help="training images per category, in turn"
+    )
+    parser.add_argument(
+        "--categories", default=":", help="a slice of the categories, such as 5: or :5"
+    )
     parser.add_argument("--architecture", default="resnet18")
-    parser.add_argument("--weights", type=Path, help="a state dict to start from; from scratch if not given")
+    parser.add_argument(
+        "--weights", type=Path, help="a state dict to start from; from scratch if not given"
+    )
     parser.add_argument("--epochs", type=int, default=TrainConfig.epochs)
     parser.add_argument("--batch-size", type=int, default=TrainConfig.batch_size)
     parser.add_argument("--learning-rate", type=float, default=TrainConfig.learning_rate)
@@ -114,8 +128,12 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", type=int, nargs="+", help="numbers of contenders, counted from 0")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--device", type=torch.device, default="cpu", help="to train on, such as cuda:0")
-    parser.add_argument("--record", type=Path, help="JSON lines of all results; those in it are not repeated")
+    parser.add_argument(
+        "--device", type=torch.device, default="cpu", help="to train on, such as cuda:0"
+    )
+    parser.add_argument(
+        "--record", type=Path, help="JSON lines of all results; those in it are not repeated"
+    )
     return parser
 
 
@@ -131,7 +149,12 @@ def compare(contenders: Sequence[Contender], chosen: argparse.Namespace) -> None
             if (contender.name, seed) not in done:
                 results.append(_run(contender, chosen, seed))
                 _record(chosen.record, key, results[-1])
-    show(contenders, [result for result in results if result.seed <= chosen.seeds], key, chosen.device)
+    show(
+        contenders,
+        [result for result in results if result.seed <= chosen.seeds],
+        key,
+        chosen.device,
+    )
 
 
 @contextmanager
@@ -153,7 +176,9 @@ def setting_of(chosen: argparse.Namespace, seed: int) -> Iterator[Setting]:
             images = sources.folders(chosen.images, chosen.image_size)
         if chosen.categories != ":" or chosen.per_category is not None:
             bounds = [int(bound) if bound else None for bound in chosen.categories.split(":")]
-            images = sources.some_of(images, folder / "some", slice(*bounds), chosen.per_category, seed)
+            images = sources.some_of(
+                images, folder / "some", slice(*bounds), chosen.per_category, seed
+            )
         untrained = folder / "untrained"
         yield Setting(images, chosen.architecture, chosen.weights, config, untrained, chosen.device)
 
@@ -191,8 +216,13 @@ def show(
 ) -> None:
     """Print means, spread over the seeds, and seed-by-seed differences to the first contender."""
     print(f"{machine()}, trained on {device}")
-    print(", ".join(f"{name} {value}" for name, value in key.items() if value is not None), end="\n\n")
-    print("| | top-1, % | balanced, % | loss | epochs | top-1 against the first | loss against the first |")
+    print(
+        ", ".join(f"{name} {value}" for name, value in key.items() if value is not None), end="\n\n"
+    )
+    print(
+        "| | top-1, % | balanced, % | loss | epochs | top-1 against the first | loss against the"
+        " first |"
+    )
     print("|---|---|---|---|---|---|---|")
     first = {result.seed: result for result in results if result.contender == contenders[0].name}
     for contender in contenders:
@@ -211,7 +241,8 @@ def show(
         ]
         print(f"| {' | '.join(cells)} |")
     print(
-        f"\n{len(first)} seeds, mean ± standard deviation; against the first, ± standard error of the mean."
+        f"\n{len(first)} seeds, mean ± standard deviation; against the first, ± standard error of"
+        " the mean."
     )
 
 

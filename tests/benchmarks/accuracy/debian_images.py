@@ -4,9 +4,9 @@
     for package in *.deb; do dpkg --extract "$package" packages; done
     python -m tests.benchmarks.accuracy.debian_images --packages packages --output images
 
-`images/stamps` are cut-out photographs and drawings, `images/drawings` are drawings; both are put on white
-and labelled by their folder. `images/terrain` are ground textures, labelled by the first word of their names;
-each is cut into four parts, which are all for training or all held out.
+`images/stamps` are cut-out photographs and drawings, `images/drawings` are drawings; both are put
+on white and labelled by their folder. `images/terrain` are ground textures, labelled by the first
+word of their names; each is cut into four parts, which are all for training or all held out.
 """
 
 import argparse
@@ -61,7 +61,9 @@ def textures(archive_path: Path, fewest: int) -> Pictures:
     return {name: pictures for name, pictures in found.items() if len(pictures) >= fewest}
 
 
-def write(pictures: Pictures, output: Path, most: int, trained_share: float, parts: int = 1) -> None:
+def write(
+    pictures: Pictures, output: Path, most: int, trained_share: float, parts: int = 1
+) -> None:
     """Split at most `most` pictures of each category; write each cut into `parts` rows and columns."""
     random = np.random.default_rng(SEED)
     for category, found in pictures.items():
@@ -101,13 +103,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--packages", type=Path, required=True, help="folder with the extracted packages")
+    parser.add_argument(
+        "--packages", type=Path, required=True, help="folder with the extracted packages"
+    )
     parser.add_argument("--output", type=Path, required=True)
     chosen = parser.parse_args()
     packages, output = chosen.packages, chosen.output
     write(in_folders(packages / STAMPS, 8), output / "stamps", most=100, trained_share=0.7)
     write(in_folders(packages / DRAWINGS, 10), output / "drawings", most=140, trained_share=0.715)
-    write(textures(packages / TEXTURES, 20), output / "terrain", most=60, trained_share=0.68, parts=2)
+    write(
+        textures(packages / TEXTURES, 20), output / "terrain", most=60, trained_share=0.68, parts=2
+    )
 
 
 if __name__ == "__main__":

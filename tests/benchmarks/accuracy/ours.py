@@ -55,7 +55,9 @@ def epochs_of(training: Training, network: nn.Module, judged_at: float = 1.0) ->
     """Train, and evaluate `network` after every epoch."""
     plan, state, inputs = training.plan, training.state, training.plan.inputs
     framing, device = inputs.framing, plan.world.device
-    seen = replace(framing, height=round(framing.height * judged_at), width=round(framing.width * judged_at))
+    seen = replace(
+        framing, height=round(framing.height * judged_at), width=round(framing.width * judged_at)
+    )
     pixels, targets = held_out(inputs, seen, device)
     network = nn.Sequential(Normalize(inputs.spec.mean, inputs.spec.std).to(device), network)
     with start_readers(plan.world) as readers, open_batches(plan, readers) as batches:

@@ -22,7 +22,10 @@ def main() -> None:
     """Print epochs trained and accuracy given up, for each recorded contender and patience."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "records", type=Path, nargs="+", help="files written by --record, of trainings with a high --patience"
+        "records",
+        type=Path,
+        nargs="+",
+        help="files written by --record, of trainings with a high --patience",
     )
     curves = defaultdict(list)
     for path in parser.parse_args().records:
@@ -38,7 +41,9 @@ def main() -> None:
         whole = [_kept(losses, top1, len(losses)) for losses, top1 in own]
         for patience in PATIENCES:
             stops = [stopping_epoch(losses, patience) for losses, _ in own]
-            kept = [_kept(losses, top1, stop) for (losses, top1), stop in zip(own, stops, strict=True)]
+            kept = [
+                _kept(losses, top1, stop) for (losses, top1), stop in zip(own, stops, strict=True)
+            ]
             given_up = statistics.mean(full - now for full, now in zip(whole, kept, strict=True))
             print(
                 f"| {name} | {len(own)} | {patience} | {statistics.mean(stops):.1f}"
@@ -47,7 +52,9 @@ def main() -> None:
 
 
 def _kept(losses: Sequence[float], top1: Sequence[float], epochs: int) -> float:
-    """Return the top-1 accuracy of the epoch with the lowest loss among the first `epochs`, which is kept."""
+    """Return the top-1 accuracy of the epoch with the lowest loss among the first `epochs`, which
+    is kept.
+    """
     best = min(range(epochs), key=lambda epoch: losses[epoch])
     return top1[best]
 

@@ -1,8 +1,8 @@
 """Other projects' recipes, written in plain PyTorch, compared with the program's defaults.
 
-Sources: the classic component as its users saw it; torchvision's `references/classification` without options;
-`train.py` of timm 1.0 without options. All use the program's batch size, learning rate, number of epochs and
-initial weights, and are evaluated on the same pixels.
+Sources: the classic component as its users saw it; torchvision's `references/classification`
+without options; `train.py` of timm 1.0 without options. All use the program's batch size, learning
+rate, number of epochs and initial weights, and are evaluated on the same pixels.
 """
 
 import functools
@@ -16,7 +16,14 @@ from torch import nn
 from torchvision.transforms import v2
 
 from tests.benchmarks.accuracy import ours
-from tests.benchmarks.accuracy.comparison import Contender, Epoch, Setting, arguments, compare, judged
+from tests.benchmarks.accuracy.comparison import (
+    Contender,
+    Epoch,
+    Setting,
+    arguments,
+    compare,
+    judged,
+)
 from train_pytorch_model.image_classifier.architectures import build, head_of
 from train_pytorch_model.image_classifier.classifier import Normalize
 from train_pytorch_model.image_classifier.pixels import read_pixels
@@ -68,11 +75,15 @@ def resized_crop_and_flip(size: tuple[int, int]) -> v2.Compose:
 
 def timm_transform(size: tuple[int, int]) -> v2.Compose:
     """`resized_crop_and_flip` with colour jitter."""
-    return v2.Compose([v2.RandomResizedCrop(size), v2.RandomHorizontalFlip(), v2.ColorJitter(0.4, 0.4, 0.4)])
+    return v2.Compose(
+        [v2.RandomResizedCrop(size), v2.RandomHorizontalFlip(), v2.ColorJitter(0.4, 0.4, 0.4)]
+    )
 
 
 CLASSIC = Peer(rate=classic_rate, mean=HALF, std=HALF, nesterov=True, stops_early=True)
-TORCHVISION = Peer(rate=lambda peak, epoch, _: peak * 0.1 ** (epoch // 30), transform=resized_crop_and_flip)
+TORCHVISION = Peer(
+    rate=lambda peak, epoch, _: peak * 0.1 ** (epoch // 30), transform=resized_crop_and_flip
+)
 TIMM = Peer(
     rate=timm_rate,
     transform=timm_transform,
@@ -89,7 +100,8 @@ def train(setting: Setting, peer: Peer) -> Iterator[Epoch]:
     """Yield each epoch of a training by a peer's recipe."""
     config, device = setting.config, setting.device
     inputs = setting.open(
-        Recipe(image_size=setting.images.image_size), zero_init=peer.zero_init and setting.weights is None
+        Recipe(image_size=setting.images.image_size),
+        zero_init=peer.zero_init and setting.weights is None,
     )
     training, framing = inputs.training, inputs.framing
     paths = [training.path(index) for index in range(len(training))]
@@ -103,7 +115,9 @@ def train(setting: Setting, peer: Peer) -> Iterator[Epoch]:
         freeze_backbone(network, inputs.model.architecture)
     model = nn.Sequential(Normalize(peer.mean, peer.std), network).to(device)
     model = model.to(memory_format=torch.channels_last)
-    augment = framing.apply if peer.transform is None else peer.transform((framing.height, framing.width))
+    augment = (
+        framing.apply if peer.transform is None else peer.transform((framing.height, framing.width))
+    )
     optimizer = _optimizer(network, peer)
     patience, losses = config.patience if peer.stops_early else config.epochs + 1, list[float]()
     for epoch in range(config.epochs):
@@ -113,7 +127,9 @@ def train(setting: Setting, peer: Peer) -> Iterator[Epoch]:
         for indices in torch.split(torch.randperm(len(images)), config.batch_size):
             if len(indices) < config.batch_size and (peer.drop_last or len(indices) == 1):
                 continue
-            batch = torch.stack([v2.functional.to_image(augment(images[index])) for index in indices])
+            batch = torch.stack(
+                [v2.functional.to_image(augment(images[index])) for index in indices]
+            )
             labels = torch.from_numpy(training.class_indices[indices.numpy()]).long()
             logits = model(batch.to(device))
             loss = nn.functional.cross_entropy(

@@ -1,4 +1,6 @@
-"""Make weights to fine-tune where none can be downloaded: train on other categories or other images."""
+"""Make weights to fine-tune where none can be downloaded: train on other categories or other
+images.
+"""
 
 from pathlib import Path
 

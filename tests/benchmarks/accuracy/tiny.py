@@ -1,4 +1,6 @@
-"""Tiny networks without batch norms, for images of 32 px: timm's own take minutes of a CPU for each epoch."""
+"""Tiny networks without batch norms, for images of 32 px: timm's own take minutes of a CPU for each
+epoch.
+"""
 
 from typing import Any
 
@@ -18,12 +20,16 @@ def vit_mini_32(**settings: Any) -> nn.Module:
 def swin_mini_32(**settings: Any) -> nn.Module:
     """A Swin of three stages, from 256 patches of 2 px, in windows of 4: 0.3 million weights."""
     sizes = {"img_size": SIDE, "patch_size": 2, "window_size": 4, "embed_dim": 32}
-    return _made("swin_tiny_patch4_window7_224", **sizes, depths=(1, 1, 2), num_heads=(2, 4, 8), **settings)
+    return _made(
+        "swin_tiny_patch4_window7_224", **sizes, depths=(1, 1, 2), num_heads=(2, 4, 8), **settings
+    )
 
 
 def convnext_mini_32(**settings: Any) -> nn.Module:
     """A ConvNeXt of four stages, from 256 patches of 2 px: 0.5 million weights."""
-    return _made("convnext_atto", patch_size=2, depths=(1, 1, 2, 1), dims=(24, 48, 96, 192), **settings)
+    return _made(
+        "convnext_atto", patch_size=2, depths=(1, 1, 2, 1), dims=(24, 48, 96, 192), **settings
+    )
 
 
 def _made(name: str, **settings: Any) -> nn.Module:

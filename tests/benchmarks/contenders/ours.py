@@ -1,4 +1,6 @@
-"""`ours.py UNTRAINED IMAGES BATCH EPOCHS`: the program's command line; `--synthetic`: its step alone."""
+"""`ours.py UNTRAINED IMAGES BATCH EPOCHS`: the program's command line; `--synthetic`: its step
+alone.
+"""
 
 import json
 import os

@@ -1,7 +1,9 @@
-"""`plain.py IMAGES ARCHITECTURE SIZE BATCH EPOCHS [--frozen]`: a script after torchvision's reference.
+"""`plain.py IMAGES ARCHITECTURE SIZE BATCH EPOCHS [--frozen]`: a script after torchvision's
+reference.
 
-Pillow, float32 tensors made in worker processes, a contiguous model, the loss read at every step. Trains on a
-GPU if there is one. `--frozen` trains the last layer only, as PyTorch's tutorial on transfer learning does.
+Pillow, float32 tensors made in worker processes, a contiguous model, the loss read at every step.
+Trains on a GPU if there is one. `--frozen` trains the last layer only, as PyTorch's tutorial on
+transfer learning does.
 """
 
 import json
@@ -20,7 +22,9 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 def main() -> None:
     """Train and validate; print images per second of each training epoch as JSON."""
-    images, architecture, *numbers = [argument for argument in sys.argv[1:] if argument != "--frozen"]
+    images, architecture, *numbers = [
+        argument for argument in sys.argv[1:] if argument != "--frozen"
+    ]
     size, batch_size, epochs = map(int, numbers)
     normalize = transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     training = torchvision.datasets.ImageFolder(

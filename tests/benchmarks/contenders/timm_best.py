@@ -1,8 +1,10 @@
-"""`timm_best.py IMAGES ARCHITECTURE SIZE BATCH EPOCHS [--compile] [--float32]`: timm at its fastest.
+"""`timm_best.py IMAGES ARCHITECTURE SIZE BATCH EPOCHS [--compile] [--float32]`: timm at its
+fastest.
 
-That is `train.py --amp --amp-dtype bfloat16 --channels-last --opt sgd` with one worker per usable core:
-`--no-prefetcher` on a CPU, `--pin-mem` on a GPU; on request `--torchcompile`, or float32 for `--amp`. The
-loss is read only at the end of an epoch, as reading it waits for a GPU. Run it with a Python that has timm.
+That is `train.py --amp --amp-dtype bfloat16 --channels-last --opt sgd` with one worker per usable
+core: `--no-prefetcher` on a CPU, `--pin-mem` on a GPU; on request `--torchcompile`, or float32 for
+`--amp`. The loss is read only at the end of an epoch, as reading it waits for a GPU. Run it with a
+Python that has timm.
 """
 
 import json
@@ -50,7 +52,9 @@ def main() -> None:
     classes = len(list(Path(images).iterdir()))
     model = timm.create_model(architecture, num_classes=classes)
     model = model.to(device).to(memory_format=torch.channels_last)
-    optimizer = timm.optim.create_optimizer_v2(model, opt="sgd", lr=0.001, momentum=0.9, weight_decay=1e-4)
+    optimizer = timm.optim.create_optimizer_v2(
+        model, opt="sgd", lr=0.001, momentum=0.9, weight_decay=1e-4
+    )
     if "--compile" in sys.argv:
         model = torch.compile(model)
     loss_function = nn.CrossEntropyLoss()
@@ -62,7 +66,9 @@ def main() -> None:
         for pixels, targets in training:
             count += len(targets)
             with mixed:
-                loss = loss_function(model(pixels.contiguous(memory_format=torch.channels_last)), targets)
+                loss = loss_function(
+                    model(pixels.contiguous(memory_format=torch.channels_last)), targets
+                )
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
@@ -71,7 +77,9 @@ def main() -> None:
         model.eval()
         with torch.inference_mode(), mixed:
             for pixels, targets in validation:
-                loss_function(model(pixels.contiguous(memory_format=torch.channels_last)), targets).item()
+                loss_function(
+                    model(pixels.contiguous(memory_format=torch.channels_last)), targets
+                ).item()
     print(json.dumps({"rates": rates}))
 
 

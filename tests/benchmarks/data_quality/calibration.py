@@ -1,10 +1,12 @@
-"""Does the temperature help on images that played no part in training? Print loss and calibration error.
+"""Does the temperature help on images that played no part in training? Print loss and calibration
+error.
 
     python -m tests.benchmarks.data_quality.calibration --images DIR DIR --weights FILE
 
-Each folder has one folder per category; scikit-learn's digits are added. Each is learned from scratch by
-a small network and, if there are weights for it, fine-tuned by another one, with and without label smoothing.
-With --draws, nothing is trained: logits are drawn that are too large by a factor.
+Each folder has one folder per category; scikit-learn's digits are added. Each is learned from
+scratch by a small network and, if there are weights for it, fine-tuned by another one, with and
+without label smoothing. With --draws, nothing is trained: logits are drawn that are too large by a
+factor.
 """
 
 import argparse
@@ -32,11 +34,15 @@ SMOOTHINGS = (0.0, 0.1)
 
 def main() -> None:
     """Print a row per run, and in how many of them loss and error are lower."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--images", type=Path, nargs="*", default=[])
     parser.add_argument("--weights", type=Path, help="state dict to fine-tune")
     parser.add_argument("--weights-architecture", default="timm:tf_efficientnet_lite0")
-    parser.add_argument("--weights-size", type=int, default=64, help="image size for fine-tuning, in px")
+    parser.add_argument(
+        "--weights-size", type=int, default=64, help="image size for fine-tuning, in px"
+    )
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--draws", type=int, default=0, help="number of draws of each kind")
@@ -44,7 +50,10 @@ def main() -> None:
     if chosen.draws:
         _show_draws(chosen.draws)
         return
-    print("| images | network | smoothing | images | loss | calibrated | at best | error | calibrated |")
+    print(
+        "| images | network | smoothing | images | loss | calibrated | at best | error | calibrated"
+        " |"
+    )
     print("|---|---|---|---|---|---|---|---|---|")
     lower = np.zeros(3, int)
     with tempfile.TemporaryDirectory() as folder:
@@ -59,14 +68,18 @@ def _settings(chosen: argparse.Namespace, smoothing: float) -> list[Setting]:
     recipe = Recipe(image_size=32, label_smoothing=smoothing)
     settings = [Setting("resnet18", recipe, chosen.epochs, 0.02, chosen.seed)]
     if chosen.weights:
-        recipe = Recipe(image_size=chosen.weights_size, label_smoothing=smoothing, precision="float32")
+        recipe = Recipe(
+            image_size=chosen.weights_size, label_smoothing=smoothing, precision="float32"
+        )
         name, epochs = chosen.weights_architecture, max(1, chosen.epochs // 2)
         settings.append(Setting(name, recipe, epochs, 0.01, chosen.seed, chosen.weights))
     return settings
 
 
 def _run(setting: Setting, root: Path) -> np.ndarray:
-    """Print the row of a run; returns (3,), int: 1, and whether loss and calibration error are lower."""
+    """Print the row of a run; returns (3,), int: 1, and whether loss and calibration error are
+    lower.
+    """
     parts = split(root, np.random.default_rng(setting.seed))
     with tempfile.TemporaryDirectory() as folder:
         model = train_model(setting, Path(folder), parts.training, parts.validation)
@@ -95,14 +108,20 @@ def _run(setting: Setting, root: Path) -> np.ndarray:
 
 def _show_draws(count: int) -> None:
     """Print how many temperatures, fitted to few images, help and harm many others."""
-    print("| logits are too large by | images | of so many draws helped | harmed | change of the loss |")
+    print(
+        "| logits are too large by | images | of so many draws helped | harmed | change of the loss"
+        " |"
+    )
     print("|---|---|---|---|---|")
     for factor, images in itertools.product((0.5, 1.0, 1.2, 1.5, 1.8, 2.5), (24, 36, 100, 300)):
         others, other = predicted(factor, seed=1000)
         fitted = [fit_temperature(*predicted(factor, images, seed)).value for seed in range(count)]
         losses = np.array([losses_of(calibrate(other, others, value)).mean() for value in fitted])
         gained = np.where(np.array(fitted) == 1, 0, losses_of(other).mean() - losses)
-        print(f"| {factor} | {images} | {(gained > 0).sum()} | {(gained < 0).sum()} | {-gained.mean():.4f} |")
+        print(
+            f"| {factor} | {images} | {(gained > 0).sum()} | {(gained < 0).sum()} |"
+            f" {-gained.mean():.4f} |"
+        )
 
 
 if __name__ == "__main__":

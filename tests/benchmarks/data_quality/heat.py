@@ -1,11 +1,12 @@
-"""Does the heat of a heat map lie in what the category depends on? Print how much of it, and what it costs.
+"""Does the heat of a heat map lie in what the category depends on? Print how much of it, and what
+it costs.
 
     python -m tests.benchmarks.data_quality.heat
 
-Grey scenes are painted with a square of a colour at a random place, a sixteenth of the area. The colour is
-the category; another category has no square, so that none can be told by what is missing. A small
-convolutional network is trained by the program, a small transformer with AdamW, without which it learns too
-slowly.
+Grey scenes are painted with a square of a colour at a random place, a sixteenth of the area. The
+colour is the category; another category has no square, so that none can be told by what is missing.
+A small convolutional network is trained by the program, a small transformer with AdamW, without
+which it learns too slowly.
 """
 
 import tempfile
@@ -41,7 +42,10 @@ def main() -> None:
     print(f"{machine()}\n\n| network | px | accuracy | heat inside | heat map | forward |")
     print("|---|---|---|---|---|---|")
     for kind, trained in ((CONVOLUTIONAL, _train_by_program()), (TRANSFORMER, _train_with_adam())):
-        print(f"| {kind[0]} | {kind[1]} | {' | '.join(_measure(trained.eval(), kind[1]))} |", flush=True)
+        print(
+            f"| {kind[0]} | {kind[1]} | {' | '.join(_measure(trained.eval(), kind[1]))} |",
+            flush=True,
+        )
 
 
 def paint(side: int, first: int, count: int) -> Iterator[tuple[Image.Image, str, slice, slice]]:
@@ -50,7 +54,9 @@ def paint(side: int, first: int, count: int) -> Iterator[tuple[Image.Image, str,
     for index in range(first, first + count):
         category = CATEGORIES[random.integers(len(CATEGORIES))]
         pixels = np.array(paint_scene(index, (side, side)).convert("L").convert("RGB"))
-        rows, columns = (slice(start, start + cue) for start in random.integers(0, side - cue, 2).tolist())
+        rows, columns = (
+            slice(start, start + cue) for start in random.integers(0, side - cue, 2).tolist()
+        )
         if category != NOTHING:
             noise = random.integers(-25, 26, (cue, cue, 3))
             pixels[rows, columns] = (np.asarray(COLOURS[category]) + noise).clip(0, 255)
@@ -58,7 +64,9 @@ def paint(side: int, first: int, count: int) -> Iterator[tuple[Image.Image, str,
 
 
 def _measure(network: nn.Module, side: int) -> list[str]:
-    """Accuracy, share of the heat that is in the cue, and CPU times; `network` takes pixels from 0 to 255."""
+    """Accuracy, share of the heat that is in the cue, and CPU times; `network` takes pixels from 0
+    to 255.
+    """
     normalize, inner = network.children()
     is_right, inside, spent_s, forward_s = [], [], 0.0, 0.0
     for image, category, rows, columns in paint(side, 200_000, NUM_MEASURED):
@@ -75,7 +83,9 @@ def _measure(network: nn.Module, side: int) -> list[str]:
         spent_s += time.process_time() - started_at
         found = torch.zeros(side, side)
         if heat is not None:
-            found = F.interpolate(torch.from_numpy(heat)[None, None], (side, side), mode="bilinear")[0, 0]
+            found = F.interpolate(
+                torch.from_numpy(heat)[None, None], (side, side), mode="bilinear"
+            )[0, 0]
         inside.append(float(found[rows, columns].sum() / found.sum().clamp(min=1e-9)))
     return [
         f"{np.mean(is_right):.1%}",
@@ -108,7 +118,9 @@ def _train_by_program() -> nn.Module:
 def _train_with_adam() -> nn.Module:
     architecture, side = TRANSFORMER
     torch.manual_seed(1)
-    network = nn.Sequential(Normalize((0.5,) * 3, (0.5,) * 3), build(architecture, False, len(CATEGORIES)))
+    network = nn.Sequential(
+        Normalize((0.5,) * 3, (0.5,) * 3), build(architecture, False, len(CATEGORIES))
+    )
     images, targets = _tensors(side, NUM_TRAINING)
     steps = EPOCHS[TRANSFORMER] * NUM_TRAINING // 32
     optimizer = torch.optim.AdamW(network.parameters(), 3e-3, weight_decay=0.05)

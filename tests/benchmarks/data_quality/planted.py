@@ -2,10 +2,11 @@
 
     python -m tests.benchmarks.data_quality.planted --images DIR
 
-`DIR` has one folder per category; without it, the images are scikit-learn's digits. Each seed trains twice.
-First, a tenth of the labels is wrong: how many of the first suspects are? Then, of three categories or more,
-a fifth is missing: does the free energy tell their images from others better than the highest probability,
-and is the calibrated model better on images held out from both?
+`DIR` has one folder per category; without it, the images are scikit-learn's digits. Each seed
+trains twice. First, a tenth of the labels is wrong: how many of the first suspects are? Then, of
+three categories or more, a fifth is missing: does the free energy tell their images from others
+better than the highest probability, and is the calibrated model better on images held out from
+both?
 """
 
 import argparse
@@ -42,13 +43,19 @@ NUM_FIRST = 50
 
 def main() -> None:
     """Print a line per seed, and the means."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--images", type=Path)
     parser.add_argument("--flipped", type=float, default=FLIPPED, help="share of wrong labels")
-    parser.add_argument("--all-epochs", action="store_true", help="judge margins over all epochs, as once")
+    parser.add_argument(
+        "--all-epochs", action="store_true", help="judge margins over all epochs, as once"
+    )
     parser.add_argument("--suspects-only", action="store_true", help="train once")
     parser.add_argument("--architecture", default="resnet18")
-    parser.add_argument("--weights", type=Path, help="state dict to fine-tune; from scratch if not given")
+    parser.add_argument(
+        "--weights", type=Path, help="state dict to fine-tune; from scratch if not given"
+    )
     parser.add_argument("--image-size", type=int, default=32)
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--batch-size", type=int, default=32)
@@ -92,8 +99,12 @@ def _suspects(chosen: argparse.Namespace, seed: int, folder: Path) -> dict[str, 
     training, validation = flip(parts.training), flip(parts.validation)
     model = train_model(_setting(chosen, seed), folder / "flipped", training, validation)
     listed = model / SUSPECTS
-    rows = list(DictReader(listed.read_text(encoding="utf-8").splitlines())) if listed.exists() else []
-    wrong = np.array([Path(row["file"]).name.partition("--")[0] != row["given"] for row in rows], bool)
+    rows = (
+        list(DictReader(listed.read_text(encoding="utf-8").splitlines())) if listed.exists() else []
+    )
+    wrong = np.array(
+        [Path(row["file"]).name.partition("--")[0] != row["given"] for row in rows], bool
+    )
     is_training = np.array([row["dataset"] == TRAINING_DATASET for row in rows], bool)
     planted, in_training = (
         sum(file.parent.name != given for file, given in part)
@@ -116,7 +127,9 @@ def _unknown(chosen: argparse.Namespace, seed: int, folder: Path) -> dict[str, f
     random = np.random.default_rng(seed)
     parts = split(chosen.images, random)
     categories = sorted({category for _, category in parts.training})
-    missing = set(random.choice(categories, max(1, round(MISSING * len(categories))), replace=False))
+    missing = set(
+        random.choice(categories, max(1, round(MISSING * len(categories))), replace=False)
+    )
 
     def known(images: Images) -> Images:
         return [(file, category) for file, category in images if category not in missing]

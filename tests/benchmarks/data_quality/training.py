@@ -61,13 +61,17 @@ def digits(folder: Path) -> Path:
 def split(root: Path, random: np.random.Generator) -> Parts:
     """70, 15 and 15 % of the images of class folders."""
     files = sorted(path for path in root.glob("*/*") if path.is_file())
-    shuffled = [(files[index], files[index].parent.name) for index in random.permutation(len(files))]
+    shuffled = [
+        (files[index], files[index].parent.name) for index in random.permutation(len(files))
+    ]
     first, second = round(0.7 * len(files)), round(0.85 * len(files))
     return Parts(shuffled[:first], shuffled[first:second], shuffled[second:])
 
 
 def train_model(setting: Setting, folder: Path, training: Images, validation: Images) -> Path:
-    """Return the trained model directory; the images' names begin with the names of their files' folders."""
+    """Return the trained model directory; the images' names begin with the names of their files'
+    folders.
+    """
     for part, images in (("training", training), ("validation", validation)):
         for file, category in images:
             (folder / part / category).mkdir(parents=True, exist_ok=True)
@@ -83,7 +87,9 @@ def train_model(setting: Setting, folder: Path, training: Images, validation: Im
         learning_rate=setting.learning_rate,
         random_seed=setting.seed,
     )
-    inputs = open_training_inputs(untrained, folder / "training", folder / "validation", setting.epochs)
+    inputs = open_training_inputs(
+        untrained, folder / "training", folder / "validation", setting.epochs
+    )
     train(config, decide_flips(inputs, ALONE), folder / "trained", ALONE)
     return folder / "trained"
 
@@ -93,14 +99,20 @@ def predict(model: Path, files: Sequence[Path]) -> tuple[tuple[str, ...], np.nda
     directory, spec = open_trained_model(model, None)
     classifier = ImageClassifier.load(spec, directory.weights_path, torch.device("cpu"))
     framing = spec.framing
-    images = [view(read_pixels(file, framing.short_side, framing.colours), framing) for file in files]
+    images = [
+        view(read_pixels(file, framing.short_side, framing.colours), framing) for file in files
+    ]
     return spec.categories, *classifier.predict(torch.from_numpy(np.stack(images)))
 
 
-def before_and_after(model: Path, probabilities: np.ndarray, targets: np.ndarray) -> tuple[Evaluation, ...]:
+def before_and_after(
+    model: Path, probabilities: np.ndarray, targets: np.ndarray
+) -> tuple[Evaluation, ...]:
     """Evaluate a model's probabilities (N, C) as those of its network, and as they are."""
     outcomes = outcomes_of(targets, probabilities)
-    found = re.search(r"temperature of ([\d.]+)", (model / "report.html").read_text(encoding="utf-8"))
+    found = re.search(
+        r"temperature of ([\d.]+)", (model / "report.html").read_text(encoding="utf-8")
+    )
     logits = np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))
     network = calibrate(outcomes, logits, 1 / float(found[1]) if found else 1.0)
     return tuple(evaluate(each, probabilities.shape[1]) for each in (network, outcomes))

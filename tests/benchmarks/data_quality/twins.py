@@ -1,8 +1,9 @@
 """Which planted copies are found, which distinct images are taken for copies, and what it costs.
 
-python -m tests.benchmarks.data_quality.twins --images DIR: for each kind of copy, the share of images whose
-copy is paired with them (recall), and pairs of other images per 1,000 (false). Without a folder, scenes are
-painted. `--many N` times the search among N random hashes, one in ten with a copy that differs in one byte.
+python -m tests.benchmarks.data_quality.twins --images DIR: for each kind of copy, the share of
+images whose copy is paired with them (recall), and pairs of other images per 1,000 (false). Without
+a folder, scenes are painted. `--many N` times the search among N random hashes, one in ten with a
+copy that differs in one byte.
 """
 
 import time
@@ -31,7 +32,9 @@ COPIES: dict[str, Callable[[Image.Image], Image.Image]] = {
     "JPEG quality 60": through_jpeg,
     "half size": lambda image: image.resize((max(1, image.width // 2), max(1, image.height // 2))),
     "mirrored": lambda image: image.transpose(Image.Transpose.FLIP_LEFT_RIGHT),
-    "mirrored, JPEG quality 60": lambda image: through_jpeg(image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)),
+    "mirrored, JPEG quality 60": lambda image: through_jpeg(
+        image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    ),
     "cropped by 1 % on each side": lambda image: crop(image, 0.01),
     "cropped by 2 % on each side": lambda image: crop(image, 0.02),
     "cropped by 5 % on each side": lambda image: crop(image, 0.05),
@@ -41,7 +44,9 @@ COPIES: dict[str, Callable[[Image.Image], Image.Image]] = {
 def main() -> None:
     """Print the tables."""
     parser = arguments(__doc__)
-    parser.add_argument("--many", type=int, default=0, help="hashes among which the search is timed")
+    parser.add_argument(
+        "--many", type=int, default=0, help="hashes among which the search is timed"
+    )
     options = parser.parse_args()
     print(machine())
     if options.many:
@@ -66,7 +71,9 @@ def read(folder: Path | None) -> list[Image.Image]:
     """The images of a folder, or 1,000 painted ones."""
     if folder is None:
         return [paint_scene(index, (320, 240)) for index in range(1000)]
-    files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png"))
+    files = sorted(
+        path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png")
+    )
     return [decode(path, SHORT_SIDE) for path in files]
 
 
@@ -80,7 +87,9 @@ def time_search(count: int) -> None:
     started_at = time.process_time()
     found = len(find_pairs(np.concatenate([hashes, copies])).images)
     elapsed_s = time.process_time() - started_at
-    print(f"\n{count + len(copies):,} hashes: {elapsed_s:.1f} s, {found:,} of {len(copies):,} pairs")
+    print(
+        f"\n{count + len(copies):,} hashes: {elapsed_s:.1f} s, {found:,} of {len(copies):,} pairs"
+    )
 
 
 if __name__ == "__main__":
