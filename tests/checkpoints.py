@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from train_pytorch_model.loop.checkpoint import Checkpoint, load_checkpoint
+from train_pytorch_model.training.checkpoint_files import Checkpoint, load_checkpoint
 
 
 def checkpoint_of(step: int) -> Checkpoint:

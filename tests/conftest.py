@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.machine.system import OPENMP
-from train_pytorch_model.words.errors import name_parameters
-from train_pytorch_model.words.settings import flag
+from train_pytorch_model.config.wording import flag, name_parameters
+from train_pytorch_model.machine.threads import OPENMP
 
 os.environ["OMP_NUM_THREADS"] = "1"  # tests run in parallel on two cores
 os.environ |= OPENMP  # as the program sets it before it loads torch: threads that wait do not spin

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.painting import paint_folders
+from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.formats.model_directory import (
     ModelDirectory,
     open_model_directory,
@@ -13,7 +14,6 @@ from train_pytorch_model.formats.model_directory import (
 )
 from train_pytorch_model.formats.writing import write_yaml
 from train_pytorch_model.inputs.opening import OpenedInputs, open_training_inputs
-from train_pytorch_model.words.settings import Recipe
 
 RESNET = "azureml.designer.modules.dl.pytorch.initialize_models.vision.classification.resnet"
 DENSENET = "azureml.designer.modules.dl.pytorch.initialize_models.vision.classification.densenet"

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.model_directories import HALF
-from train_pytorch_model.words.settings import DecidedRecipe
+from train_pytorch_model.config.recipe import DecidedRecipe
 
 
 def decided_recipe(**entries: Any) -> DecidedRecipe:

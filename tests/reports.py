@@ -10,15 +10,16 @@ import numpy as np
 from tests.model_directories import HALF
 from tests.painting import paint
 from tests.recipes import decided_recipe
+from train_pytorch_model.config.train_config import TrainConfig
+from train_pytorch_model.evaluation.metrics import Evaluation, evaluate, outcomes_of
+from train_pytorch_model.evaluation.time_budget import EpochTimes, budget_of
 from train_pytorch_model.formats.image_directory import ImageDirectory, images_of
 from train_pytorch_model.formats.listing import Listing, Packer
 from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
-from train_pytorch_model.inputs.bad_images import BadImage
-from train_pytorch_model.measures.evaluation import Evaluation, evaluate, outcomes_of
-from train_pytorch_model.measures.time_budget import EpochTimes, budget_of
-from train_pytorch_model.pages.page import Card, Fact, Gallery, encode
-from train_pytorch_model.pages.results import Report
-from train_pytorch_model.words.settings import TrainConfig
+from train_pytorch_model.inputs.unreadable_images import BadImage
+from train_pytorch_model.reports.galleries import Card, Fact, Gallery
+from train_pytorch_model.reports.pictures import encode
+from train_pytorch_model.reports.training_report import Report
 
 SECTIONS = (
     "numbers",

@@ -14,22 +14,24 @@ from torch.amp import GradScaler
 from tests import classic_models
 from tests.painting import paint_folders
 from tests.trainings import ALONE, Training
-from train_pytorch_model.data.loader import Batch
-from train_pytorch_model.inputs.bad_images import BadImage
+from train_pytorch_model.config.train_config import TrainConfig
+from train_pytorch_model.data.batch import Batch
 from train_pytorch_model.inputs.opening import open_training_inputs
-from train_pytorch_model.loop.checkpoint import Checkpoint, Snapshot, gather, scatter, take_snapshot
-from train_pytorch_model.loop.engine import Engine
-from train_pytorch_model.loop.metrics import UNIT, Metrics, Sums
-from train_pytorch_model.loop.optimizer import (
+from train_pytorch_model.inputs.unreadable_images import BadImage
+from train_pytorch_model.training.checkpoint_files import Checkpoint
+from train_pytorch_model.training.engine import Engine
+from train_pytorch_model.training.margins import UNIT
+from train_pytorch_model.training.metrics import Metrics, Sums
+from train_pytorch_model.training.optimizer import (
     OptimizerName,
     make_optimizer,
     momentum_of,
     set_learning_rate,
 )
-from train_pytorch_model.loop.plan import Plan, make_plan
-from train_pytorch_model.loop.state import State
-from train_pytorch_model.loop.step import StepOutput
-from train_pytorch_model.words.settings import TrainConfig
+from train_pytorch_model.training.plan import Plan, make_plan
+from train_pytorch_model.training.snapshot import Snapshot, gather, scatter, take_snapshot
+from train_pytorch_model.training.state import State
+from train_pytorch_model.training.step import StepOutput
 
 CPU = torch.device("cpu")
 

@@ -9,16 +9,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.data.cache import NO_CACHES
 from train_pytorch_model.data.loader import Loader
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.inputs.opening import TrainingInputs
-from train_pytorch_model.loop.engine import Engine, start_engine
-from train_pytorch_model.loop.epoch import Batches, train_epoch, validate
-from train_pytorch_model.loop.metrics import Metrics
-from train_pytorch_model.loop.plan import Plan, make_plan
-from train_pytorch_model.loop.state import State, StepReport
-from train_pytorch_model.words.settings import TrainConfig
+from train_pytorch_model.training.batches import Batches
+from train_pytorch_model.training.engine import Engine, start_engine
+from train_pytorch_model.training.epoch import train_epoch, validate
+from train_pytorch_model.training.metrics import Metrics
+from train_pytorch_model.training.plan import Plan, make_plan
+from train_pytorch_model.training.state import State, StepReport
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
 

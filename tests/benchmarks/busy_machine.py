@@ -21,8 +21,8 @@ from tests.benchmarks.timing import (
     show,
 )
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.machine.system import FIXED_BY
-from train_pytorch_model.words.settings import Recipe
+from train_pytorch_model.config.recipe import Recipe
+from train_pytorch_model.machine.threads import FIXED_BY
 
 OURS = Path(__file__).with_name("contenders") / "ours.py"
 BUSY = (sys.executable, "-c", "while True: pass")

@@ -76,9 +76,9 @@ def make_step(
     import torchvision
     from torch.nn.functional import cross_entropy
 
-    from train_pytorch_model.loop.fine_tuning import KEPT_SHARE
     from train_pytorch_model.networks.batch_norms import freeze_statistics, set_training_mode
-    from train_pytorch_model.networks.shapes import count_first_parameters
+    from train_pytorch_model.networks.dry_runs import count_first_parameters
+    from train_pytorch_model.training.fine_tuning import KEPT_SHARE
 
     layout = torch.channels_last if channels_last else torch.contiguous_format
     network = (

@@ -15,7 +15,7 @@ from PIL import Image
 from torchvision import transforms
 
 from tests.benchmarks.timing import Measure, arguments, measure_in_turn, paint_photos, show
-from train_pytorch_model.data.preparation import mirror, random_resized_crop
+from train_pytorch_model.data.augment import mirror, random_resized_crop
 from train_pytorch_model.formats.listing import SUFFIXES
 from train_pytorch_model.image_classifier.decoding import decode
 from train_pytorch_model.image_classifier.pixels import read_pixels

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 
 from tests.benchmarks.timing import Measure, arguments, measure_in_turn, show
 from train_pytorch_model.image_classifier.architectures import build
-from train_pytorch_model.loop.optimizer import make_optimizer
-from train_pytorch_model.networks.shapes import compute_depthwise_in_float32
+from train_pytorch_model.networks.cpu_convolutions import compute_depthwise_in_float32
+from train_pytorch_model.training.optimizer import make_optimizer
 
 SIZE, BATCH_SIZE, STEPS = 224, 16, 3
 ARCHITECTURES = ("mobilenet_v3_small", "mobilenet_v3_large", "efficientnet_b0", "convnext_tiny")

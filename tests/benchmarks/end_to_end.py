@@ -28,7 +28,7 @@ from tests.benchmarks.timing import (
     show,
 )
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.words.settings import PrecisionName, Recipe
+from train_pytorch_model.config.recipe import PrecisionName, Recipe
 
 CONTENDERS = Path(__file__).with_name("contenders")
 

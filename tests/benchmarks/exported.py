@@ -17,11 +17,11 @@ import pandas as pd
 from PIL import Image
 
 from tests.benchmarks.timing import arguments, machine
+from train_pytorch_model.export.checks import Input, Reduction, question
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inputs.opening import open_evaluation_inputs, open_trained_model
 from train_pytorch_model.stories import export as exporting
-from train_pytorch_model.stories.export_check import Input, Reduction, question
 
 ORIENTATION = 0x0112
 # EXIF orientation → how the upright image is turned before it is saved so.

@@ -15,7 +15,7 @@ from torch import save
 
 from tests.benchmarks import timing
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.words.settings import Recipe
+from train_pytorch_model.config.recipe import Recipe
 
 CONTENDERS = Path(__file__).with_name("contenders")
 

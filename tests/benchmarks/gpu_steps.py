@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +15,18 @@ import torch
 from tests.benchmarks.timing import arguments, measure_in_turn, paint_photos, show
 from tests.trainings import start_training
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.data.loader import Batch
-from train_pytorch_model.distributed.world import World, join_world
+from train_pytorch_model.config.recipe import Recipe
+from train_pytorch_model.config.train_config import TrainConfig
+from train_pytorch_model.data.batch import Batch
+from train_pytorch_model.distributed.rendezvous import join_world
+from train_pytorch_model.distributed.world import World
 from train_pytorch_model.inputs.opening import open_training_inputs
-from train_pytorch_model.loop.engine import Engine, Trials
-from train_pytorch_model.loop.metrics import Sums
-from train_pytorch_model.loop.step import TIMED_STEPS, WARMUP_STEPS, CudaGraphStep, TrainStep
 from train_pytorch_model.networks.batch_norms import set_training_mode
-from train_pytorch_model.words.settings import Recipe, TrainConfig
+from train_pytorch_model.training.cuda_graph_step import TIMED_STEPS, WARMUP_STEPS, CudaGraphStep
+from train_pytorch_model.training.engine import Engine
+from train_pytorch_model.training.metrics import Sums
+from train_pytorch_model.training.step import TrainStep
+from train_pytorch_model.training.trials import Trials
 
 MEASURED_S = 2.0
 
@@ -51,10 +56,7 @@ def main() -> None:
             ways["compiled and replayed"] = _replayed(engine, eager, batch, is_long=True)
         show(
             measure_in_turn(
-                {
-                    name: lambda step=step: _rate(step, chosen.batch_size)
-                    for name, step in ways.items()
-                },  # type: ignore[misc]
+                {name: partial(_rate, step, chosen.batch_size) for name, step in ways.items()},
                 chosen.repeats,
             )
         )

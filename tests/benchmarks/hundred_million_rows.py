@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.benchmarks.million_rows import LINKS, make_rows
 from tests.benchmarks.timing import machine
-from train_pytorch_model.data.loader import plan_training
+from train_pytorch_model.data.epoch_plan import plan_training
 from train_pytorch_model.formats.image_directory import open_image_directory
 
 CATEGORIES = 1000

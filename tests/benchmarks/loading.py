@@ -13,17 +13,17 @@ import torch
 from tests.benchmarks.timing import arguments, measure_in_turn, paint_photos, show
 from tests.recipes import decided_recipe
 from train_pytorch_model.data import preparation
-from train_pytorch_model.data.cache import open_caches, plan_cache
-from train_pytorch_model.data.decoders import Decoders
-from train_pytorch_model.data.loader import Loader, Pass, plan_training, read_for_training
+from train_pytorch_model.data.cache import open_caches
+from train_pytorch_model.data.cache_plan import plan_cache
+from train_pytorch_model.data.decoder_processes import Decoders
+from train_pytorch_model.data.epoch_plan import plan_training
+from train_pytorch_model.data.loader import Loader, Pass, read_for_training
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_classifier.spec import Framing
-from train_pytorch_model.machine.system import (
-    keep_freed_memory,
-    short_switch_interval,
-    usable_cores,
-)
+from train_pytorch_model.machine.cores import usable_cores
+from train_pytorch_model.machine.memory import keep_freed_memory
+from train_pytorch_model.machine.threads import short_switch_interval
 
 FRAMING = Framing(224, 224, 0.875)
 CROPS = decided_recipe(augmentation="random-resized-crop", crop_area=0.08, horizontal_flip=True)

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from tests.benchmarks.timing import arguments, machine, paint_photos
 from train_pytorch_model.commands.init_model import InitModel
+from train_pytorch_model.config.recipe import Recipe
+from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.inputs.opening import open_training_inputs
-from train_pytorch_model.words.settings import Recipe, TrainConfig
 
 
 def main() -> None:
@@ -25,8 +26,8 @@ def main() -> None:
 def _train(untrained: Path, images: Path, epochs: int) -> None:
     from tests.trainings import start_training
     from train_pytorch_model.data.loader import start_readers
-    from train_pytorch_model.distributed.world import join_world
-    from train_pytorch_model.loop.epoch import open_batches
+    from train_pytorch_model.distributed.rendezvous import join_world
+    from train_pytorch_model.training.batches import open_batches
 
     inputs = open_training_inputs(untrained, images, images).with_flips(True)
     with join_world() as world:

@@ -20,9 +20,10 @@ from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.classifier import BATCH_SIZE, ImageClassifier, best_device
 from train_pytorch_model.image_classifier.pixels import read_pixels
 from train_pytorch_model.inputs.opening import ScoringInputs, open_scoring_inputs
-from train_pytorch_model.machine.system import keep_freed_memory, short_switch_interval
-from train_pytorch_model.networks.models import build_model
-from train_pytorch_model.stories.predict import ScoreOptions, score
+from train_pytorch_model.machine.memory import keep_freed_memory
+from train_pytorch_model.machine.threads import short_switch_interval
+from train_pytorch_model.networks.build import build_model
+from train_pytorch_model.stories.score import ScoreOptions, score
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from train_pytorch_model.machine.system import usable_cores
+from train_pytorch_model.machine.cores import usable_cores
 
 ROOT = Path(__file__).parents[2]
 FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")  # of a processor, that decide about speed

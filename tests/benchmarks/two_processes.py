@@ -26,7 +26,7 @@ def main() -> None:
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         from train_pytorch_model.commands.init_model import InitModel
-        from train_pytorch_model.words.settings import Recipe
+        from train_pytorch_model.config.recipe import Recipe
 
         images = chosen.images or paint_photos(Path(folder) / "images", 24)
         untrained = Path(folder) / "untrained"

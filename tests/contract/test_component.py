@@ -16,8 +16,9 @@ import yaml
 
 from train_pytorch_model import __version__
 from train_pytorch_model.commands.train import Train
-from train_pytorch_model.words.errors import ParameterError
-from train_pytorch_model.words.settings import TrainConfig, display_name, flag
+from train_pytorch_model.config.train_config import TrainConfig
+from train_pytorch_model.config.wording import display_name, flag
+from train_pytorch_model.errors import ParameterError
 
 ROOT = Path(__file__).parents[2]
 COMPONENT: dict[str, Any] = yaml.safe_load((ROOT / "component.yaml").read_text())

@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from train_pytorch_model import __version__
+from train_pytorch_model.azure.job_folder import TRAINED_MODEL
+from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.formats.writing import write_yaml
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
-from train_pytorch_model.stories.run import registration
-from train_pytorch_model.submission.job_folder import TRAINED_MODEL
-from train_pytorch_model.words.settings import TrainConfig
+from train_pytorch_model.publishing.model_card import registration
 
 ROOT = Path(__file__).parents[2]
 COMPONENTS = ROOT / "src" / "train_pytorch_model" / "components"

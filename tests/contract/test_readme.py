@@ -14,10 +14,12 @@ from tests.readme import PAGES, PROGRAM, README, blocks, commands_of, verbs_of
 
 from train_pytorch_model.commands.submit import Submit
 from train_pytorch_model.commands.verbs import VERBS
+from train_pytorch_model.config.recipe import Recipe
+from train_pytorch_model.config.train_config import TrainConfig
+from train_pytorch_model.config.wording import display_name, flag
 from train_pytorch_model.formats.listing import SUFFIXES
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.machine.launch import LaunchError, Worker, decide
-from train_pytorch_model.words.settings import Recipe, TrainConfig, display_name, flag
 
 ROOT = Path(__file__).parents[2]
 

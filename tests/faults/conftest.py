@@ -17,7 +17,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     two.
     """
     from train_pytorch_model.commands.init_model import InitModel
-    from train_pytorch_model.words.settings import Recipe
+    from train_pytorch_model.config.recipe import Recipe
 
     root = tmp_path_factory.mktemp("bench")
     paint_folders(root / "training", 5)

@@ -22,19 +22,20 @@ from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from tests.faults import faulty_decoder, file_injections
 from tests.faults.file_injections import replace_in
-from train_pytorch_model.data import decoders
-from train_pytorch_model.data.loader import Batch
-from train_pytorch_model.loop.checkpoint import Checkpoint, save_checkpoint
-from train_pytorch_model.loop.engine import Engine
-from train_pytorch_model.loop.epoch import Reading, validate
-from train_pytorch_model.loop.metrics import Sums
-from train_pytorch_model.loop.saving import Saver
-from train_pytorch_model.loop.state import State
-from train_pytorch_model.loop.step import StepOutput, TrainStep
-from train_pytorch_model.machine import system as cores
+from train_pytorch_model.data import decoder_processes
+from train_pytorch_model.data.batch import Batch
+from train_pytorch_model.machine import cores
 from train_pytorch_model.machine.launch import rank_of
-from train_pytorch_model.stories import run as running
-from train_pytorch_model.stories import train as training
+from train_pytorch_model.publishing import run
+from train_pytorch_model.stories import train
+from train_pytorch_model.training.batches import Reading
+from train_pytorch_model.training.checkpoint_files import Checkpoint, save_checkpoint
+from train_pytorch_model.training.engine import Engine
+from train_pytorch_model.training.epoch import validate
+from train_pytorch_model.training.metrics import Sums
+from train_pytorch_model.training.saver import Saver
+from train_pytorch_model.training.state import State
+from train_pytorch_model.training.step import StepOutput, TrainStep
 
 
 def inject(injections: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
@@ -79,7 +80,7 @@ def little_patience_with_others(seconds: float) -> None:
 
 def mlflow_is_left_out() -> None:
     """Skip MLflow, which takes longer than the rest of such a short training."""
-    replace_in(training, "MlflowTracker", lambda *_: None)
+    replace_in(train, "MlflowTracker", lambda *_: None)
     name = "train_pytorch_model.tracking.mlflow_run"
     without = ModuleType(name)
     vars(without).update({"save_model": lambda *_: None, "LAST_METRIC": "Learning rate"})
@@ -94,7 +95,7 @@ def every_checkpoint_is_waited_for() -> None:
 
 def decoders_do_what_names_say() -> None:
     """Make every decoder a `faulty_decoder`."""
-    replace_in(decoders, "serve", faulty_decoder.serve)
+    replace_in(decoder_processes, "serve", faulty_decoder.serve)
 
 
 def checkpoints_wait_for_step(number: int) -> None:
@@ -105,7 +106,7 @@ def checkpoints_wait_for_step(number: int) -> None:
         is_done.wait()
         save_checkpoint(folder, checkpoint)
 
-    replace_in(running, "save_checkpoint", save_late)
+    replace_in(run, "save_checkpoint", save_late)
     _before_step(number, 0, lambda _: is_done.set())
 
 
@@ -116,7 +117,7 @@ def saving_takes(seconds: float) -> None:
         time.sleep(seconds)
         save_checkpoint(folder, checkpoint)
 
-    replace_in(running, "save_checkpoint", save_slowly)
+    replace_in(run, "save_checkpoint", save_slowly)
 
 
 def signal_at_step(number: int, signals: list[int], rank: int = 0) -> None:
@@ -137,7 +138,7 @@ def signal_in_validation(number: int, rank: int = 0) -> None:
             os.kill(os.getpid(), number)
         return validate(engine, state, batches)
 
-    replace_in(training, "validate", signalled)
+    replace_in(train, "validate", signalled)
 
 
 def fault_at_step(number: int, rank: int = 0) -> None:

@@ -203,6 +203,6 @@ def environment_of(pid: int) -> bytes:
 
 
 def is_alive(pid: int) -> bool:
-    from train_pytorch_model.machine.system import start_of
+    from train_pytorch_model.machine.liveness import start_of
 
     return start_of(pid) is not None

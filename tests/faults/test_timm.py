@@ -16,9 +16,9 @@ from tests.faults.trials import Bench, result_of
 from tests.programs.program import run_process
 from tests.programs.test_score import PREDICT
 from train_pytorch_model.commands.init_model import InitModel
+from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.image_classifier.decoding import decode
 from train_pytorch_model.inputs.opening import open_scoring_inputs
-from train_pytorch_model.words.settings import Recipe
 
 KILL = ("signal_at_step", {"number": 5, "signals": [signal.SIGKILL]})  # in the second of two epochs
 NAMES = ["test_efficientnet", "test_vit"]

@@ -19,13 +19,12 @@ import pandas as pd
 from tests.faults.injections import inject
 from train_pytorch_model.__main__ import main
 from train_pytorch_model.commands.program import leave_after
-from train_pytorch_model.stories import predict as predicting
-from train_pytorch_model.stories import train as training
+from train_pytorch_model.stories import evaluate, score, train
 
 STATUSES: dict[int, int] = {}
 """Exit statuses of the processes that have ended, by pid."""
 
-__all__ = ["mlflow", "pd", "predicting", "training"]
+__all__ = ["evaluate", "mlflow", "pd", "score", "train"]
 
 
 def serve() -> dict[str, Any] | None:

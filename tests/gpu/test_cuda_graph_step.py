@@ -15,27 +15,21 @@ from tests.painting import paint_folders
 from tests.trainings import Training, start_training
 from torch import Tensor, nn
 
-from train_pytorch_model.data.loader import Batch, start_readers, with_cutmix
+from train_pytorch_model.config.train_config import TrainConfig
+from train_pytorch_model.data.batch import Batch
+from train_pytorch_model.data.cutmix import with_cutmix
+from train_pytorch_model.data.loader import start_readers
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inputs
-from train_pytorch_model.loop import step as steps
-from train_pytorch_model.loop.epoch import open_batches
-from train_pytorch_model.loop.metrics import UNIT, Sums
-from train_pytorch_model.loop.optimizer import (
-    OptimizerName,
-    choose_precision,
-    make_optimizer,
-    momentum_of,
-)
-from train_pytorch_model.loop.step import (
-    DECIDED_AT,
-    WARMUP_STEPS,
-    CudaGraphStep,
-    FlatGradients,
-    TrainStep,
-)
 from train_pytorch_model.networks.batch_norms import freeze_statistics, set_training_mode
-from train_pytorch_model.words.settings import TrainConfig
+from train_pytorch_model.training import cuda_graph_step
+from train_pytorch_model.training.batches import open_batches
+from train_pytorch_model.training.cuda_graph_step import DECIDED_AT, WARMUP_STEPS, CudaGraphStep
+from train_pytorch_model.training.margins import UNIT
+from train_pytorch_model.training.metrics import Sums
+from train_pytorch_model.training.optimizer import OptimizerName, make_optimizer, momentum_of
+from train_pytorch_model.training.precision import choose_precision
+from train_pytorch_model.training.step import FlatGradients, TrainStep
 
 pytestmark = [
     pytest.mark.gpu,
@@ -203,7 +197,7 @@ def test_a_batch_with_unreadable_images_runs_eagerly() -> None:
 def test_a_step_that_takes_most_of_the_memory_is_not_captured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(steps, "MAX_MEMORY_FRACTION", 0.0)
+    monkeypatch.setattr(cuda_graph_step, "MAX_MEMORY_FRACTION", 0.0)
     step = make_step()
     captured = CudaGraphStep(step, lambda _: None)
     trained(captured, step.model, [8] * 6)
@@ -255,7 +249,7 @@ def test_training_continues_whether_or_not_compiling_fails(
     fails: bool,
     is_pretrained: bool,
 ) -> None:
-    monkeypatch.setattr(steps, "COMPILING_PAYS_S", 0.0)
+    monkeypatch.setattr(cuda_graph_step, "COMPILING_PAYS_S", 0.0)
     if fails:
         monkeypatch.setattr(torch, "compile", lambda *_, **__: _broken)
     images = paint_folders(tmp_path / "images", 60)

@@ -150,8 +150,8 @@ def service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AzureService:
     from azure.ai.ml.operations._run_history_constants import RunHistoryConstants
     from azure.core.pipeline.transport import RequestsTransport
 
+    from train_pytorch_model.azure import service
     from train_pytorch_model.stories import submit as submitting
-    from train_pytorch_model.submission import service
 
     azure_service = AzureService(computes={"gpu-cluster": cluster("gpu-cluster", T4, 4)})
     now = itertools.count(0.0, submitting.POLL_S)

@@ -14,8 +14,8 @@ from unittest.mock import patch
 import torch
 
 from train_pytorch_model.__main__ import main
-from train_pytorch_model.machine import system as cores
-from train_pytorch_model.tracking import tracker as tracking
+from train_pytorch_model.machine import cores
+from train_pytorch_model.tracking import tracker
 
 THREADS = {"OMP_NUM_THREADS": "2"}  # for the same bits on any machine, however busy
 # Printed by every training on the folders of these tests, which hold four painted images per
@@ -52,7 +52,7 @@ def run_program(*arguments: str | Path) -> Ended:
     with (
         patch.object(sys, "argv", ["train-pytorch-model", *map(str, arguments)]),
         patch.dict(os.environ, THREADS),  # a worker writes its rank there
-        patch.object(tracking, "CLOSING_S", 600.0),  # the machine may be busy with other tests
+        patch.object(tracker, "CLOSING_S", 600.0),  # the machine may be busy with other tests
         patch.object(cores, "usable_cores", lambda: 1),  # which use the other cores
         redirect_stdout(stdout),
         redirect_stderr(stderr),

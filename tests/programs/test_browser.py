@@ -12,9 +12,9 @@ import pytest
 
 from tests.programs.conftest import Trained
 from tests.reports import SECTIONS, make_report
-from train_pytorch_model.inputs.bad_images import BadImage
-from train_pytorch_model.pages.page import Card, Fact, Gallery
-from train_pytorch_model.pages.results import render_report
+from train_pytorch_model.inputs.unreadable_images import BadImage
+from train_pytorch_model.reports.galleries import Card, Fact, Gallery
+from train_pytorch_model.reports.training_report import render_report
 
 BROWSER = (
     shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from tests.painting import paint_folders
 from tests.programs.program import assert_refused, run_program, train_arguments
+from train_pytorch_model.errors import OutputDirectoryError
 from train_pytorch_model.image_classifier.weights import read_state_dict
-from train_pytorch_model.loop.state import State
-from train_pytorch_model.stories import train as training
-from train_pytorch_model.stories.run import Run
-from train_pytorch_model.words.errors import OutputDirectoryError
+from train_pytorch_model.publishing.run import Run
+from train_pytorch_model.stories import train
+from train_pytorch_model.training.state import State
 
 
 def test_the_last_layer_is_divided_by_the_temperature_at_publication_only(
@@ -32,7 +32,7 @@ def test_the_last_layer_is_divided_by_the_temperature_at_publication_only(
         raise OutputDirectoryError("the disk is full.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "publish", refuse)
+        patch.setattr(train, "publish", refuse)
         assert_refused(run_program(*arguments), 4, "TrainingError: The model is trained, but")
     ended = run_program(*arguments)  # validates the best epoch again
     assert ended.status == 0, ended.stderr

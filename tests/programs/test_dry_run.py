@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.programs.program import assert_refused, run_program, train_arguments
-from train_pytorch_model.loop.engine import Engine
-from train_pytorch_model.loop.epoch import Reading
-from train_pytorch_model.loop.metrics import Metrics
-from train_pytorch_model.loop.state import State
-from train_pytorch_model.stories import train as training
+from train_pytorch_model.stories import train
+from train_pytorch_model.training.batches import Reading
+from train_pytorch_model.training.engine import Engine
+from train_pytorch_model.training.metrics import Metrics
+from train_pytorch_model.training.state import State
 
 
 def test_a_dry_run_trains_three_steps_and_writes_nothing(
@@ -72,7 +72,7 @@ def test_a_dry_run_with_a_nan_validation_loss_fails(
         state.validated = Metrics(math.nan, 0.0, 0.0, 1)
         yield
 
-    monkeypatch.setattr(training, "validate", find_nan)
+    monkeypatch.setattr(train, "validate", find_nan)
     arguments = train_arguments(folders, untrained, tmp_path / "trained")
     assert_refused(
         run_program(*arguments, "--dry-run"), 4, "TrainingError: The validation loss is nan within"

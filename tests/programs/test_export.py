@@ -11,7 +11,7 @@ import torch
 from tests.disks import files_of_at_most
 from tests.programs.conftest import Trained
 from tests.programs.program import assert_refused, run_program
-from train_pytorch_model.commands.predict import Score
+from train_pytorch_model.commands.score import Score
 from train_pytorch_model.image_classifier.decoding import decode
 from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.inputs.opening import open_scoring_inputs

@@ -24,10 +24,10 @@ from tests.painting import encode, paint, paint_scene
 from tests.programs.conftest import Trained
 from tests.programs.program import assert_refused, run_process, run_program
 from tests.readme import blocks
+from train_pytorch_model.export.framing import prepend_framing
 from train_pytorch_model.image_classifier.decoding import decode
 from train_pytorch_model.image_classifier.pixels import read_pixels, reduce
 from train_pytorch_model.image_classifier.spec import Framing, FramingMode
-from train_pytorch_model.stories.onnx_framing import prepend_framing
 
 ORIENTATION = 0x0112
 SIZES = [(500, 375), (1300, 1900), (40, 90), (64, 48), (90, 700), (3, 5)]

@@ -13,7 +13,7 @@ import torchvision
 from tests.painting import paint_folders
 from tests.programs.program import run_process, run_program
 from tests.readme import blocks, verbs_of
-from train_pytorch_model.stories import init_model as pretrained
+from train_pytorch_model.networks import download
 
 PER_CATEGORY = 10  # in three categories: 18 images for training, 6 for validation, 6 for testing
 CHAPTERS = (
@@ -35,7 +35,7 @@ def _imagenet_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.save(torchvision.models.resnet18().state_dict(), folder / name)
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     sha256_start = name.removesuffix(".pth").rpartition("-")[2]
-    monkeypatch.setattr(pretrained, "sha256_of", lambda _: sha256_start)
+    monkeypatch.setattr(download, "sha256_of", lambda _: sha256_start)
 
 
 @pytest.mark.usefixtures("_imagenet_weights")

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,14 +17,13 @@ from tests.painting import paint_folders
 from tests.programs.conftest import Trained
 from tests.programs.program import FEW_IMAGES, Ended, assert_refused, run_program, train_arguments
 from tests.ranks.conftest import torchrun
-from train_pytorch_model.loop.engine import Engine
-from train_pytorch_model.loop.epoch import Batches
-from train_pytorch_model.loop.saving import Saver
-from train_pytorch_model.loop.state import State
-from train_pytorch_model.stories import report as reporting
-from train_pytorch_model.stories import train as training
-from train_pytorch_model.stories import train as view
-from train_pytorch_model.words.errors import OutputDirectoryError
+from train_pytorch_model.errors import OutputDirectoryError
+from train_pytorch_model.publishing import examine, report
+from train_pytorch_model.training import progress
+from train_pytorch_model.training.batches import Batches
+from train_pytorch_model.training.engine import Engine
+from train_pytorch_model.training.saver import Saver
+from train_pytorch_model.training.state import State
 
 NUMBERS = ("numbers", "confusion", "mistakes", "calibration", "data")
 
@@ -115,7 +115,7 @@ def test_a_resumed_run_writes_the_same_report(
         raise OutputDirectoryError("the disk is full.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "publish", refuse)
+        patch.setattr(train, "publish", refuse)
         assert_refused(
             run_program(*arguments),
             4,
@@ -144,7 +144,7 @@ def test_a_stop_during_the_report_loses_nothing(
 
     output = tmp_path / "trained"
     with monkeypatch.context() as patch:
-        patch.setattr(reporting, "_best_results", stop_and_go_on)
+        patch.setattr(examine, "_best_results", stop_and_go_on)
         ended = train(folders, untrained, output)
     assert ended.status == 128 + signal.SIGTERM
     assert "Stopped by SIGTERM. The same command resumes from here;" in ended.stderr
@@ -200,15 +200,17 @@ def test_the_report_lists_unreadable_images_and_other_files(
 
 
 @pytest.mark.parametrize(
-    ("function", "warning"),
+    ("module", "function", "warning"),
     [
         (
+            examine,
             "_best_results",
             "The best epoch cannot be validated again: MemoryError: no room at all. The model has"
             " no report,"
             " and its probabilities are not calibrated.",
         ),
         (
+            report,
             "render_report",
             "report.html could not be created: MemoryError: no room at all. The model is not"
             " affected.",
@@ -216,6 +218,7 @@ def test_the_report_lists_unreadable_images_and_other_files(
     ],
 )
 def test_a_report_that_cannot_be_created_does_not_fail_the_run(
+    module: ModuleType,
     function: str,
     warning: str,
     folders: Path,
@@ -230,7 +233,7 @@ def test_a_report_that_cannot_be_created_does_not_fail_the_run(
             )
         raise MemoryError("no room\nat all")
 
-    monkeypatch.setattr(reporting, function, fail)
+    monkeypatch.setattr(module, function, fail)
     output = tmp_path / "trained"
     ended = train(folders, untrained, output, "--quiet")
     assert ended.status == 0
@@ -316,7 +319,7 @@ def test_a_long_run_on_a_cpu_is_a_warning(
     warning = "At the speed of the first steps, 48 images (2 epochs) take about "
     assert warning not in run_program(*arguments).stdout
     shutil.rmtree(tmp_path / "trained")
-    monkeypatch.setattr(view, "LONG_RUN_S", 0.0)
+    monkeypatch.setattr(progress, "LONG_RUN_S", 0.0)
     said = run_program(*arguments).stdout
     assert said.count(warning) == 1
     assert (

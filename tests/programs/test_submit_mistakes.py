@@ -135,7 +135,7 @@ class NoCredential:
 def test_without_a_credential_one_message_says_how_to_sign_in(
     service: AzureService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from train_pytorch_model.submission import service as submission_service
+    from train_pytorch_model.azure import service as submission_service
 
     monkeypatch.setattr(submission_service, "DefaultAzureCredential", NoCredential)
     assert_refused(
@@ -188,7 +188,7 @@ def test_a_refusal_by_azure_is_reported_without_signatures(service: AzureService
 
 
 def test_a_job_that_the_client_refuses_is_reported_in_one_sentence(tmp_path: Path) -> None:
-    from train_pytorch_model.submission.service import ServiceError, load_valid_job
+    from train_pytorch_model.azure.service import ServiceError, load_valid_job
 
     submit(*DATA, "--architecture", "resnet18", "--dry-run", tmp_path / "job")
     job = tmp_path / "job" / "job.yaml"

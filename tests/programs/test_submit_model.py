@@ -12,7 +12,7 @@ from tests.programs.azure_service import (
 )
 from tests.programs.program import assert_refused
 from tests.programs.submitting import DATA, MODEL, ON_A_WORKSTATION, submit
-from train_pytorch_model.formats.run_folder import write_manifest
+from train_pytorch_model.formats.trained_directory import write_manifest
 
 pytestmark = ON_A_WORKSTATION
 

@@ -20,31 +20,26 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from tests.trainings import start_training, uncached
+from train_pytorch_model.config.train_config import TrainConfig
+from train_pytorch_model.data.batch import Batch
 from train_pytorch_model.data.cache import NO_CACHES
-from train_pytorch_model.data.decoders import Decoders
-from train_pytorch_model.data.loader import (
-    Batch,
-    Loader,
-    Pass,
-    PlannedBatch,
-    plan_training,
-    read_for_inference,
-)
+from train_pytorch_model.data.decoder_processes import Decoders
+from train_pytorch_model.data.epoch_plan import PlannedBatch, plan_training
+from train_pytorch_model.data.loader import Loader, Pass, read_for_inference
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.classifier import Normalize
 from train_pytorch_model.image_classifier.decoding import Colours
 from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inputs
-from train_pytorch_model.inputs.twins import find_identical
-from train_pytorch_model.loop.epoch import Batches, open_batches
-from train_pytorch_model.loop.metrics import Sums
-from train_pytorch_model.loop.optimizer import Precision
-from train_pytorch_model.loop.saving import NotFiniteError, Saver
-from train_pytorch_model.loop.step import FlatGradients, TrainStep
 from train_pytorch_model.machine.stop_requests import StopRequests
 from train_pytorch_model.networks.batch_norms import running_statistics
-from train_pytorch_model.networks.models import build_model
+from train_pytorch_model.networks.build import build_model
+from train_pytorch_model.quality.identical_files import find_identical
 from train_pytorch_model.stories.train import train
-from train_pytorch_model.words.settings import TrainConfig
+from train_pytorch_model.training.batches import Batches, open_batches
+from train_pytorch_model.training.metrics import Sums
+from train_pytorch_model.training.precision import Precision
+from train_pytorch_model.training.saver import NotFiniteError, Saver
+from train_pytorch_model.training.step import FlatGradients, TrainStep
 
 CATEGORIES = 7  # more than five, so that top-5 accuracy is not always 1
 NUM_TRAINING, NUM_VALIDATION = 26, 11

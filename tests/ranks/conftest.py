@@ -31,7 +31,7 @@ def torchrun(num_processes: int, *command: str | Path) -> subprocess.CompletedPr
 def init_float32(output: Path, architecture: str) -> Path:
     """Write an untrained model that computes in float32 everywhere."""
     from train_pytorch_model.commands.init_model import InitModel
-    from train_pytorch_model.words.settings import Recipe
+    from train_pytorch_model.config.recipe import Recipe
 
     InitModel(output=output, architecture=architecture, recipe=Recipe(precision="float32")).run()
     return output

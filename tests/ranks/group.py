@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.ports import free_port
 from tests.ranks.checks import measure, open_inputs, train_and_publish
-from train_pytorch_model.distributed.world import join_world
+from train_pytorch_model.distributed.rendezvous import join_world
 
 SIZES = (2, 3)
 

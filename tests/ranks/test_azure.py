@@ -16,9 +16,10 @@ from tests.launchers import slurm_step
 from tests.ports import free_port
 from tests.programs.program import assert_refused, run_program, train_arguments
 from tests.tracking_server import Door, tracking_server
+from train_pytorch_model.config.train_config import TrainConfig
+from train_pytorch_model.tracking.description import RunDescription
 from train_pytorch_model.tracking.mlflow_run import EXPERIMENT
-from train_pytorch_model.tracking.tracker import MlflowTracker, RunDescription
-from train_pytorch_model.words.settings import TrainConfig
+from train_pytorch_model.tracking.tracker import MlflowTracker
 
 HERE = "127.0.0.1"
 METRICS = {

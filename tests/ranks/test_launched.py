@@ -15,8 +15,8 @@ from tests.painting import paint_folders
 from tests.ports import free_port
 from tests.programs.program import run_program
 from tests.ranks.conftest import torchrun
+from train_pytorch_model.distributed.workers import start_workers
 from train_pytorch_model.machine.launch import Agent
-from train_pytorch_model.stories.processes import start_workers
 
 RUN = ("-m", "train_pytorch_model.run")
 PROGRAM = ("-m", "train_pytorch_model")

@@ -8,12 +8,12 @@ import pytest
 from tests.model_directories import HALF, model_of, open_painted, write_model
 from tests.painting import paint_folders
 
+from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.formats.image_directory import open_image_directory
-from train_pytorch_model.formats.run_folder import write_manifest
-from train_pytorch_model.inputs import twins
+from train_pytorch_model.formats.trained_directory import write_manifest
 from train_pytorch_model.inputs.advice import learning_warnings
 from train_pytorch_model.inputs.opening import open_evaluation_inputs, open_training_inputs
-from train_pytorch_model.words.settings import Recipe
+from train_pytorch_model.quality import identical_files
 
 
 def test_unusual_data_is_warned_about(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_validating_on_training_images_is_a_warning(tmp_path: Path) -> None:
 def test_large_data_sets_are_sampled_for_copies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(twins, "MAX_COMPARED", 3)
+    monkeypatch.setattr(identical_files, "MAX_COMPARED", 3)
     images, copied = (paint_folders(tmp_path / name, 4, ("blue", "red")) for name in "ab")
     warnings = open_training_inputs(write_model(tmp_path / "model"), images, copied).warnings
     assert any(

@@ -11,8 +11,10 @@ from tests.model_directories import HALF, write_model
 from train_pytorch_model import fit, load
 from train_pytorch_model.api import FitOptions
 from train_pytorch_model.commands.fit import Fit
-from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError, name_parameters
-from train_pytorch_model.words.settings import Recipe, TrainConfig
+from train_pytorch_model.config.recipe import Recipe
+from train_pytorch_model.config.train_config import TrainConfig
+from train_pytorch_model.config.wording import name_parameters
+from train_pytorch_model.errors import InvalidDatasetError, ParameterError
 
 
 def test_every_option_of_the_command_line_is_one_in_python() -> None:

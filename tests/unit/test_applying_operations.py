@@ -7,9 +7,9 @@ from PIL import Image
 from tests.painting import paint
 from torchvision.transforms import InterpolationMode, v2
 
+from train_pytorch_model.config.seeds import derive_seed
 from train_pytorch_model.formats import transformation_directory as ops
 from train_pytorch_model.stories.transform import Apply, MisfitError
-from train_pytorch_model.words.settings import derive_seed
 
 EACH = [
     (ops.Resize(20), v2.Resize(20)),

@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.recipes import decided_recipe
 
-from train_pytorch_model.data.preparation import (
+from train_pytorch_model.config.recipe import Augmentation
+from train_pytorch_model.data.augment import (
     Augment,
-    frame,
     mirror,
     padded_crop,
     random_resized_crop,
     random_window,
 )
+from train_pytorch_model.data.framing import frame
 from train_pytorch_model.image_classifier.pixels import Pixels, resize
 from train_pytorch_model.image_classifier.spec import Framing
-from train_pytorch_model.words.settings import Augmentation
 
 SIDE = 16
 AUGMENTATIONS: tuple[Augmentation, ...] = ("none", "padded-crop", "random-resized-crop")

@@ -8,16 +8,16 @@ import pytest
 from tests.image_directories import write_three
 from tests.painting import paint, paint_folders
 
+from train_pytorch_model.errors import InvalidDatasetError
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
-from train_pytorch_model.inputs import bad_images as image_check
-from train_pytorch_model.inputs.bad_images import (
+from train_pytorch_model.inputs import headers
+from train_pytorch_model.inputs.headers import read_headers
+from train_pytorch_model.inputs.unreadable_images import (
     BadImage,
     left_out,
     list_left_out,
-    read_headers,
     without_bad_images,
 )
-from train_pytorch_model.words.errors import InvalidDatasetError
 
 PORT = "Training dataset"
 
@@ -84,7 +84,7 @@ def test_without_readable_images_there_is_no_common_size(tmp_path: Path) -> None
 def test_an_evenly_spaced_sample_of_a_large_directory_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(image_check, "MAX_HEADERS", 4)
+    monkeypatch.setattr(headers, "MAX_HEADERS", 4)
     directory = of_sizes(tmp_path, 5, 5)
     assert sorted(read_headers(directory).bad) == [0, 3, 6, 9]
 

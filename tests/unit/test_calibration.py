@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from train_pytorch_model.measures.calibration import (
+from train_pytorch_model.evaluation.calibration import (
     FOLDS,
     MIN_IMAGES,
     Temperature,
@@ -11,7 +11,7 @@ from train_pytorch_model.measures.calibration import (
     describe,
     fit_temperature,
 )
-from train_pytorch_model.measures.evaluation import Outcomes, evaluate, losses_of, outcomes_of
+from train_pytorch_model.evaluation.metrics import Outcomes, evaluate, losses_of, outcomes_of
 
 NUM_IMAGES, NUM_CATEGORIES = 4000, 5
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from train_pytorch_model.pages.chart import (
+from train_pytorch_model.reports.chart import (
     LEFT,
     MAX_MARKED,
     MAX_POINTS,

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from tests.checkpoints import accept, checkpoint_of, loaded_step
 
+from train_pytorch_model.errors import CheckpointError
 from train_pytorch_model.formats.reading import MalformedFileError
-from train_pytorch_model.loop.checkpoint import (
+from train_pytorch_model.training.checkpoint_files import (
     Checkpoint,
     load_checkpoint,
     save_checkpoint,
 )
-from train_pytorch_model.words.errors import CheckpointError
 
 
 def newest(folder: Path, suffix: str) -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.checkpoints import checkpoint_of, loaded_step
 
-from train_pytorch_model.loop.checkpoint import save_checkpoint
+from train_pytorch_model.training.checkpoint_files import save_checkpoint
 
 
 class Fault:

@@ -11,11 +11,13 @@ from sklearn.datasets import load_digits
 from tests.painting import paint_folders
 
 from train_pytorch_model.commands.init_model import InitModel
+from train_pytorch_model.config.recipe import Recipe
+from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.data.pixel_decisions import MAX_IMAGES, count_classified, decide_flips
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.inputs.opening import OpenedInputs, open_training_inputs
-from train_pytorch_model.loop.plan import describe, make_plan
-from train_pytorch_model.words.settings import Recipe, TrainConfig
+from train_pytorch_model.training.plan import make_plan
+from train_pytorch_model.training.plan_text import describe
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
 NOISE = np.random.default_rng(1).uniform(0, 255, (400, 16, 16))

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from train_pytorch_model.words.errors import ParameterError, name_parameters
-from train_pytorch_model.words.settings import TrainConfig, display_name
+from train_pytorch_model.config.train_config import TrainConfig
+from train_pytorch_model.config.wording import display_name, name_parameters
+from train_pytorch_model.errors import ParameterError
 
 
 def test_defaults_are_the_documented_ones() -> None:

@@ -20,10 +20,10 @@ from tests.painting import encode, paint, paint_folders
 
 from train_pytorch_model.datasets import conversion
 from train_pytorch_model.datasets.conversion import Labels, convert, open_source
+from train_pytorch_model.errors import InvalidDatasetError, UnfinishedOutputError
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.writing import AHEAD, in_order
 from train_pytorch_model.machine.console import Bar
-from train_pytorch_model.words.errors import InvalidDatasetError, UnfinishedOutputError
 
 HINT = (
     "Convert takes one folder per category, an archive of them"

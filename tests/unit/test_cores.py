@@ -7,13 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.machine import system as cores
-from train_pytorch_model.machine.system import (
-    SWITCH_S,
-    _cgroup_quota,
-    short_switch_interval,
-    usable_cores,
-)
+from train_pytorch_model.machine import cores
+from train_pytorch_model.machine.cores import _cgroup_quota, usable_cores
+from train_pytorch_model.machine.threads import SWITCH_S, short_switch_interval
 
 
 def cgroup(root: Path, **files: str) -> Path:

@@ -6,8 +6,9 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from train_pytorch_model.image_classifier.architectures import FAMILIES, build
-from train_pytorch_model.loop.metrics import Sums, margins_of
-from train_pytorch_model.loop.step import can_be_captured
+from train_pytorch_model.training.cuda_graph_step import can_be_captured
+from train_pytorch_model.training.margins import margins_of
+from train_pytorch_model.training.metrics import Sums
 
 # Operations whose values or output sizes the CPU would have to wait for.
 SYNCHRONISING = {

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from train_pytorch_model.data.loader import Batch, with_cutmix
-from train_pytorch_model.loop.metrics import Sums
+from train_pytorch_model.data.batch import Batch
+from train_pytorch_model.data.cutmix import with_cutmix
+from train_pytorch_model.training.metrics import Sums
 
 CATEGORIES = 7
 

@@ -10,15 +10,13 @@ from PIL import Image
 from tests.painting import paint_folders
 from tests.recipes import decided_recipe
 
+from train_pytorch_model.data.batch import Batch, on_device
+from train_pytorch_model.data.epoch_plan import PlannedBatch, plan_validation
 from train_pytorch_model.data.loader import (
     PREFETCHED_BATCHES,
-    Batch,
     Loader,
     Pass,
-    PlannedBatch,
     Read,
-    on_device,
-    plan_validation,
     read_for_inference,
     read_for_training,
 )

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from tests.model_directories import HALF, model_of, write_model
 
+from train_pytorch_model.config.recipe import MAX_IMAGE_SIZE, Recipe
 from train_pytorch_model.formats.model_directory import open_model_directory
 from train_pytorch_model.image_classifier.spec import IMAGENET_MEAN, IMAGENET_STD
 from train_pytorch_model.inputs.decide import decide
-from train_pytorch_model.words.settings import MAX_IMAGE_SIZE, Recipe
 
 IMAGENET = (IMAGENET_MEAN, IMAGENET_STD)
 

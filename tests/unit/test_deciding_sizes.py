@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from tests.model_directories import HALF, model_of, write_model
 
+from train_pytorch_model.config.recipe import Recipe
+from train_pytorch_model.errors import InvalidModelDirectoryError
 from train_pytorch_model.formats.model_directory import open_model_directory
 from train_pytorch_model.inputs.decide import decide, is_early
-from train_pytorch_model.words.errors import InvalidModelDirectoryError
-from train_pytorch_model.words.settings import Recipe
 
 
 @pytest.mark.parametrize(

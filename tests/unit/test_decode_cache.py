@@ -15,25 +15,19 @@ import torch
 from tests.painting import paint_folders
 from tests.recipes import decided_recipe
 
-from train_pytorch_model.data import cache
-from train_pytorch_model.data.cache import (
-    NO_CACHES,
-    Cache,
-    CachePlan,
-    Caches,
-    Frame,
-    open_caches,
-    plan_cache,
-)
+from train_pytorch_model.config.recipe import Augmentation
+from train_pytorch_model.data import cache_plan
+from train_pytorch_model.data.cache import NO_CACHES, Cache, Caches, open_caches
+from train_pytorch_model.data.cache_plan import CachePlan, plan_cache
 from train_pytorch_model.data.loader import Read, read_for_inference, read_for_training
 from train_pytorch_model.data.preparation import for_inference, for_training
+from train_pytorch_model.data.requests import Frame
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Pixels, decode_pixels, reduce
 from train_pytorch_model.image_classifier.spec import Framing
-from train_pytorch_model.inputs.twins import perceptual_hash
-from train_pytorch_model.words.settings import Augmentation
+from train_pytorch_model.quality.near_duplicates import perceptual_hash
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
 FRAMING = Framing(16, 16, 0.875)  # images of 60 x 45 px are bounded to 32 x 24
@@ -206,7 +200,7 @@ def test_an_image_larger_than_the_cache_is_decoded_each_time() -> None:
 
 @pytest.mark.parametrize("most", [100, 200])
 def test_without_a_budget_nothing_is_cached(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "MAX_HASHED", most)
+    monkeypatch.setattr(cache_plan, "MAX_HASHED", most)
     with open_caches(replace(PLAN, budget=0), ALONE) as caches:
         assert (caches is NO_CACHES) is (most == 100)  # otherwise it holds hashes
         kept(caches.training)(0, lambda: noise(0))
@@ -231,7 +225,7 @@ def test_the_plan_says_what_is_cached_or_why_nothing_is(
     budget: int,
     summary: str,
 ) -> None:
-    monkeypatch.setattr(cache, "available_memory", lambda: available)
+    monkeypatch.setattr(cache_plan, "available_memory", lambda: available)
     validation = painted.select(np.arange(12)), for_inference(FRAMING)
     plan = plan_cache((painted, CROPS), validation, epochs)
     wanted = 12 * (24 * 32 * 3) + 12 * (16 * 16 * 3)
@@ -278,15 +272,15 @@ def test_memory_is_planned_for_what_is_cached(
         (4 * wanted, "each image once, "),
         (4 * wanted - 4, "about 23 of 24 "),
     ):
-        monkeypatch.setattr(cache, "available_memory", lambda: available)  # noqa: B023, used at once
+        monkeypatch.setattr(cache_plan, "available_memory", lambda: available)  # noqa: B023, used at once
         assert plan_cache(dataset, dataset, 2).summary.startswith(summary)
 
 
 def test_a_large_budget_is_given_in_gibibytes(
     painted: ImageDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "available_memory", lambda: 6 << 30)
-    monkeypatch.setattr(cache, "_mean_bytes", lambda *_: 1 << 27)
+    monkeypatch.setattr(cache_plan, "available_memory", lambda: 6 << 30)
+    monkeypatch.setattr(cache_plan, "_mean_bytes", lambda *_: 1 << 27)
     plan = plan_cache((painted, CROPS), (painted, CROPS), 2)
     assert plan.summary == "about 12 of 24 images once, then cached (1.5 GiB of memory)"
 

@@ -18,8 +18,9 @@ from tests.faults import faulty_decoder
 from tests.logs import warnings_in
 from tests.painting import encode, paint
 
-from train_pytorch_model.data import decoders
-from train_pytorch_model.data.decoders import KEPT_BYTES, Decoders, Draft, ImageRequest
+from train_pytorch_model.data import decoder_processes
+from train_pytorch_model.data.decoder_processes import KEPT_BYTES, Decoders, Draft
+from train_pytorch_model.data.requests import ImageRequest
 from train_pytorch_model.image_classifier.decoding import (
     AS_USUAL,
     MAX_JPEG_PIXELS,
@@ -27,7 +28,7 @@ from train_pytorch_model.image_classifier.decoding import (
     UnreadableImageError,
 )
 from train_pytorch_model.image_classifier.pixels import decode_pixels
-from train_pytorch_model.machine.system import start_of
+from train_pytorch_model.machine.liveness import start_of
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "memfd_create"), reason="decoder processes exist on Linux only"
@@ -36,7 +37,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[Decoders]:
-    monkeypatch.setattr(decoders, "serve", faulty_decoder.serve)
+    monkeypatch.setattr(decoder_processes, "serve", faulty_decoder.serve)
     these = Decoders()
     yield these
     these.close()
@@ -164,7 +165,7 @@ def test_the_thread_decodes_if_no_process_can_be_started(
 def test_the_thread_decodes_if_processes_end_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decoders, "serve", sys.exit)
+    monkeypatch.setattr(decoder_processes, "serve", sys.exit)
     these, path = Decoders(), written(tmp_path / "a.png")
     assert (these.decode(path, 8) == decode_pixels(path, 8)).all()
     assert pids(these) == []
@@ -173,7 +174,7 @@ def test_the_thread_decodes_if_processes_end_at_once(
 def test_images_are_not_blamed_where_no_process_can_decode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(decoders, "serve", faulty_decoder.serve_nobody)
+    monkeypatch.setattr(decoder_processes, "serve", faulty_decoder.serve_nobody)
     these = Decoders()
     paths = [
         written(tmp_path / f"{number}.png", encode(paint("red", number))) for number in range(6)
@@ -257,4 +258,4 @@ def test_a_decoder_whose_reply_is_not_read_exits_silently(
 
 
 def test_the_largest_allowed_image_fits_the_shared_memory() -> None:
-    assert 3 * max(MAX_JPEG_PIXELS, MAX_PIXELS) <= decoders.CAPACITY
+    assert 3 * max(MAX_JPEG_PIXELS, MAX_PIXELS) <= decoder_processes.CAPACITY

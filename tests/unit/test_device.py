@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from train_pytorch_model.image_classifier.classifier import best_device, exact_device
-from train_pytorch_model.loop.optimizer import choose_precision
+from train_pytorch_model.training.precision import choose_precision
 
 
 @pytest.mark.parametrize(

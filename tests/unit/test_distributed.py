@@ -9,10 +9,11 @@ from datetime import timedelta
 import pytest
 from tests.ports import free_port
 
-from train_pytorch_model.distributed import world as world_module
-from train_pytorch_model.distributed.world import World, join_world, wait_aloud, wait_for_answer
+from train_pytorch_model.distributed import rendezvous
+from train_pytorch_model.distributed.rendezvous import join_world, wait_aloud, wait_for_answer
+from train_pytorch_model.distributed.world import World
+from train_pytorch_model.errors import LostRankError
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.words.errors import LostRankError
 
 
 @pytest.mark.parametrize("local_rank", [0, 1])
@@ -49,9 +50,9 @@ def test_a_rank_started_by_hand_says_what_it_waits_for_and_ends_with_one_message
     meeting_at = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": "1", "WORLD_SIZE": "2"}
     for name, value in (meeting_at | {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(world_module, "SILENT_S", 0.0)
-    monkeypatch.setattr(world_module, "RETRY_S", 0.01)
-    monkeypatch.setattr(world_module, "TIMEOUT", timedelta(seconds=0.2))
+    monkeypatch.setattr(rendezvous, "SILENT_S", 0.0)
+    monkeypatch.setattr(rendezvous, "RETRY_S", 0.01)
+    monkeypatch.setattr(rendezvous, "TIMEOUT", timedelta(seconds=0.2))
     with (
         pytest.raises(LostRankError, match=f"could not meet .* 127.0.0.1:{port}: .*refused"),
         join_world(),
@@ -91,7 +92,7 @@ def test_a_machine_that_cannot_reach_itself_is_named_before_torch_tries(
 def test_waiting_for_the_others_is_said_and_errors_are_raised(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(world_module, "SILENT_S", 0.0)
+    monkeypatch.setattr(rendezvous, "SILENT_S", 0.0)
     monkeypatch.setattr(logger, "propagate", True)
     over = threading.Event()
     threading.Timer(0.2, over.set).start()

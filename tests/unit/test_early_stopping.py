@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from train_pytorch_model.loop.state import patience_spent
+from train_pytorch_model.training.state import patience_spent
 
 NAN, INF = math.nan, math.inf
 

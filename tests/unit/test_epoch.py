@@ -13,20 +13,22 @@ from tests.trainings import ALONE, Training, start_training, uncached
 from torch import nn
 
 from train_pytorch_model.commands.init_model import InitModel
+from train_pytorch_model.config.recipe import Recipe
+from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.data.pixel_decisions import decide_flips
+from train_pytorch_model.errors import ModuleOutOfMemoryError
+from train_pytorch_model.evaluation.metrics import Outcomes
 from train_pytorch_model.image_classifier.weights import read_state_dict
 from train_pytorch_model.inputs.opening import open_training_inputs
-from train_pytorch_model.loop.checkpoint import Snapshot, restore, take_snapshot
-from train_pytorch_model.loop.epoch import open_batches, report_every, validate_best
-from train_pytorch_model.loop.metrics import Metrics
-from train_pytorch_model.loop.plan import describe
-from train_pytorch_model.loop.saving import NotFiniteError, Saver
-from train_pytorch_model.loop.state import StepReport
 from train_pytorch_model.machine.stop_requests import StopRequests
-from train_pytorch_model.measures.evaluation import Outcomes
-from train_pytorch_model.stories.report import stopped_early
-from train_pytorch_model.words.errors import ModuleOutOfMemoryError
-from train_pytorch_model.words.settings import Recipe, TrainConfig
+from train_pytorch_model.publishing.report import stopped_early
+from train_pytorch_model.training.batches import open_batches
+from train_pytorch_model.training.epoch import report_every, validate_best
+from train_pytorch_model.training.metrics import Metrics
+from train_pytorch_model.training.plan_text import describe
+from train_pytorch_model.training.saver import NotFiniteError, Saver
+from train_pytorch_model.training.snapshot import Snapshot, restore, take_snapshot
+from train_pytorch_model.training.state import StepReport
 
 TRAINED = StepReport(step=1, lr=0.0, metrics=Metrics(0.0, 0.0, 0.0, 1), images_per_second=1.0)
 

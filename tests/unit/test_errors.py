@@ -2,7 +2,8 @@
 
 import pytest
 
-from train_pytorch_model.words.errors import (
+from train_pytorch_model.config.wording import bulleted
+from train_pytorch_model.errors import (
     FailedToDownloadFilesError,
     InvalidDatasetError,
     InvalidModelDirectoryError,
@@ -12,7 +13,6 @@ from train_pytorch_model.words.errors import (
     ParameterError,
     TrainingError,
     UserError,
-    bulleted,
 )
 
 

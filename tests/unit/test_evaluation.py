@@ -16,7 +16,8 @@ from sklearn.metrics import (
     top_k_accuracy_score,
 )
 
-from train_pytorch_model.measures.evaluation import (
+from train_pytorch_model.evaluation.directory import category_rows, confused_rows, worst_first
+from train_pytorch_model.evaluation.metrics import (
     NUM_BINS,
     THRESHOLDS,
     TINY,
@@ -26,11 +27,6 @@ from train_pytorch_model.measures.evaluation import (
     evaluate,
     join,
     outcomes_of,
-)
-from train_pytorch_model.measures.evaluation_directory import (
-    category_rows,
-    confused_rows,
-    worst_first,
 )
 
 

@@ -14,10 +14,9 @@ from PIL import Image
 from tests.pages import HOSTILE, Page, decoded
 from tests.painting import paint
 
+from train_pytorch_model.evaluation.metrics import evaluate, outcomes_of
 from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
-from train_pytorch_model.measures.evaluation import evaluate, outcomes_of
-from train_pytorch_model.pages.page import MAX_NAME, Card, Fact, Gallery, thumbnail
-from train_pytorch_model.pages.results import (
+from train_pytorch_model.reports.evaluation_page import (
     HIT_COLOUR,
     MAX_MAP_CELLS,
     MAX_MAP_SIDE,
@@ -26,6 +25,9 @@ from train_pytorch_model.pages.results import (
     MISTAKE_COLOUR,
     render,
 )
+from train_pytorch_model.reports.galleries import Card, Fact, Gallery
+from train_pytorch_model.reports.page import MAX_NAME
+from train_pytorch_model.reports.pictures import thumbnail
 
 
 def page_of(

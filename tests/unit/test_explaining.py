@@ -12,7 +12,7 @@ from torch import Tensor
 
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing, FramingMode
-from train_pytorch_model.stories.pictures import explain
+from train_pytorch_model.inference.explain import explain
 
 HEIGHT, WIDTH, CUE = 128, 192, 32
 REGIONS = {"crop": (1 / 6, 0, 2 / 3, 1), "pad": (0, 0, 1, 1), "squash": (0, 0, 1, 1)}

@@ -13,22 +13,25 @@ from tests.trainings import Training, start_training, uncached
 from torch import Tensor, nn
 
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.data import cache
-from train_pytorch_model.data.cache import Views
+from train_pytorch_model.config.recipe import Recipe
+from train_pytorch_model.config.train_config import TrainConfig
+from train_pytorch_model.data import cache_plan
+from train_pytorch_model.data.batch import Batch
+from train_pytorch_model.data.cache_plan import Views
+from train_pytorch_model.data.epoch_plan import PlannedBatch
 from train_pytorch_model.data.features import KeptFeatures
-from train_pytorch_model.data.loader import Batch, Pass, PlannedBatch, read_for_training
+from train_pytorch_model.data.loader import Pass, read_for_training
 from train_pytorch_model.data.preparation import for_training
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.image_classifier.architectures import FAMILIES, Family, build
 from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.inputs.opening import open_training_inputs
-from train_pytorch_model.loop.checkpoint import restore, take_snapshot
-from train_pytorch_model.loop.epoch import Batches, open_batches
-from train_pytorch_model.loop.plan import describe
 from train_pytorch_model.networks.batch_norms import set_training_mode
-from train_pytorch_model.networks.models import freeze_backbone
-from train_pytorch_model.networks.shapes import WithoutMemory, width_of_features
-from train_pytorch_model.words.settings import Recipe, TrainConfig
+from train_pytorch_model.networks.dry_runs import WithoutMemory, width_of_features
+from train_pytorch_model.networks.frozen_backbone import freeze_backbone
+from train_pytorch_model.training.batches import Batches, open_batches
+from train_pytorch_model.training.plan_text import describe
+from train_pytorch_model.training.snapshot import restore, take_snapshot
 
 EPOCHS = 3
 TRAINED, VALIDATED = 14, 5  # images
@@ -201,7 +204,7 @@ def test_without_mirroring_no_image_is_cached_and_without_memory_no_feature_is(
     plan = begin(flips=False).plan
     assert describe(plan)["Decoding"] == "each image once: its features are kept"
     assert len(plan.cache.features) == 21 * (512 * 4 + 1)
-    monkeypatch.setattr(cache, "available_memory", lambda: 4 * len(plan.cache.features) - 4)
+    monkeypatch.setattr(cache_plan, "available_memory", lambda: 4 * len(plan.cache.features) - 4)
     assert describe(begin(flips=False).plan)["Features"].endswith("memory is short")
 
 

@@ -17,11 +17,14 @@ from tests.trainings import start_training, uncached
 from torch import Tensor, nn
 
 from train_pytorch_model.commands.init_model import InitModel
+from train_pytorch_model.config.recipe import Recipe
+from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.architectures import build
 from train_pytorch_model.image_classifier.classifier import Normalize
 from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inputs
-from train_pytorch_model.loop.fine_tuning import (
+from train_pytorch_model.networks.batch_norms import running_statistics, set_training_mode
+from train_pytorch_model.training.fine_tuning import (
     HEAD_STEP,
     MAX_FACTOR,
     STATISTICS_FRACTION,
@@ -29,9 +32,8 @@ from train_pytorch_model.loop.fine_tuning import (
     prepare_fine_tuning,
     sample_images,
 )
-from train_pytorch_model.loop.plan import describe, make_plan, params_of
-from train_pytorch_model.networks.batch_norms import running_statistics, set_training_mode
-from train_pytorch_model.words.settings import Recipe, TrainConfig
+from train_pytorch_model.training.plan import make_plan
+from train_pytorch_model.training.plan_text import describe, params_of
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
 CATEGORIES = ("blue", "green", "red")

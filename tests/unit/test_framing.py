@@ -12,13 +12,14 @@ from tests.painting import paint_folders
 from tests.recipes import decided_recipe
 
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.data.preparation import for_inference, for_training, frame
+from train_pytorch_model.config.recipe import Recipe
+from train_pytorch_model.data.framing import frame
+from train_pytorch_model.data.preparation import for_inference, for_training
 from train_pytorch_model.formats.model_directory import open_model_directory
 from train_pytorch_model.image_classifier.pixels import view
 from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing, FramingMode
 from train_pytorch_model.inputs.decide import decide
 from train_pytorch_model.inputs.opening import open_training_inputs
-from train_pytorch_model.words.settings import Recipe
 
 PANORAMA, PHOTOGRAPH, WIDE = (260, 620), (375, 500), (1080, 1920)
 BAR = 20  # px at the left edge of a panorama

@@ -16,17 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fuzzing import IMAGE_META, LIST, SCHEMA, fuzzed, mutations_of, nothing_happens_outside
 
-from train_pytorch_model.formats import run_lock
-from train_pytorch_model.formats.model_directory import open_model_directory
-from train_pytorch_model.formats.reading import MalformedFileError, read_json, read_yaml
-from train_pytorch_model.formats.run_folder import RunFolder, differences, published_fingerprint
-from train_pytorch_model.image_classifier.weights import WeightsError, read_state_dict
-from train_pytorch_model.loop.checkpoint import load_checkpoint
-from train_pytorch_model.words.errors import (
+from train_pytorch_model.errors import (
     CheckpointError,
     InvalidModelDirectoryError,
     OutputDirectoryError,
 )
+from train_pytorch_model.formats import run_lock
+from train_pytorch_model.formats.model_directory import open_model_directory
+from train_pytorch_model.formats.reading import MalformedFileError, read_json, read_yaml
+from train_pytorch_model.formats.run_folder import RunFolder
+from train_pytorch_model.formats.trained_directory import differences, published_fingerprint
+from train_pytorch_model.image_classifier.weights import WeightsError, read_state_dict
+from train_pytorch_model.training.checkpoint_files import load_checkpoint
 
 META = b"type: ModelDirectory\nextension: {}\nmodel: model_spec.yaml\n"
 SPEC = b"""flavor: {name: pytorch, serialization_method: state_dict}

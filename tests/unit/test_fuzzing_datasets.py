@@ -17,15 +17,15 @@ from tests.fuzzing import IMAGE_META, LIST, SCHEMA, fuzzed, mutations_of, nothin
 from tests.painting import encode, paint
 
 from train_pytorch_model.datasets.conversion import convert, open_source
-from train_pytorch_model.formats.image_directory import open_image_directory
-from train_pytorch_model.formats.transformation_directory import OPERATIONS, open_transformation
-from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, read_size
-from train_pytorch_model.words.errors import (
+from train_pytorch_model.errors import (
     InvalidDatasetError,
     InvalidTransformationDirectoryError,
     NotLabeledDatasetError,
     UserError,
 )
+from train_pytorch_model.formats.image_directory import open_image_directory
+from train_pytorch_model.formats.transformation_directory import OPERATIONS, open_transformation
+from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, read_size
 
 
 @fuzzed

@@ -11,20 +11,20 @@ from tests.pages import Page, decoded
 from tests.painting import paint
 from tests.reports import make_report
 
+from train_pytorch_model.evaluation.metrics import Outcomes, evaluate, outcomes_of
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_classifier.decoding import AS_USUAL
-from train_pytorch_model.measures.evaluation import Outcomes, evaluate, outcomes_of
-from train_pytorch_model.pages.page import (
+from train_pytorch_model.reports.evaluation_page import MAX_CELL_FILES, files_of_cells
+from train_pytorch_model.reports.galleries import (
     MAX_MISTAKES,
-    THUMBNAIL_SIDE,
     Card,
     Fact,
     Gallery,
     Heat,
     galleries_of,
-    thumbnail,
 )
-from train_pytorch_model.pages.results import MAX_CELL_FILES, files_of_cells, render_report
+from train_pytorch_model.reports.pictures import THUMBNAIL_SIDE, thumbnail
+from train_pytorch_model.reports.training_report import render_report
 
 
 def painted(

@@ -14,13 +14,13 @@ from sklearn.model_selection import StratifiedGroupKFold
 from tests.painting import paint_scene
 
 from train_pytorch_model.datasets.splitting import connect, group_images, split
+from train_pytorch_model.errors import InvalidDatasetError, ParameterError
 from train_pytorch_model.formats.image_directory import (
     ImageDirectory,
     images_of,
     open_image_directory,
 )
 from train_pytorch_model.formats.listing import Listing, Packer
-from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError
 
 PORT = "Input image directory"
 

@@ -13,8 +13,8 @@ from tests.painting import paint_scene
 from torch import Tensor, nn
 
 from train_pytorch_model.image_classifier.architectures import build
-from train_pytorch_model.pages.page import heat_picture
-from train_pytorch_model.stories.pictures import _heat_of_stages, heat_map
+from train_pytorch_model.networks.heat_maps import _heat_of_stages, heat_map
+from train_pytorch_model.reports.pictures import heat_picture
 
 SIDE, CUE = 64, 24
 PLACES = [(0, 0), (8, 40), (32, 16)]

@@ -13,7 +13,7 @@ import pytest
 from tests.archives import COMPRESS, KINDS, contents, listed, pack, refused
 
 from train_pytorch_model.datasets.conversion import open_source
-from train_pytorch_model.words.errors import UnfinishedOutputError
+from train_pytorch_model.errors import UnfinishedOutputError
 
 # ── Links and special files ──────────────────────────────────────────────────────────────────────
 

@@ -9,9 +9,9 @@ import pytest
 from tests.image_directories import PORT, open_three, write_three
 from tests.painting import paint_folders
 
+from train_pytorch_model.errors import InvalidDatasetError, NotLabeledDatasetError
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.listing import SUFFIXES
-from train_pytorch_model.words.errors import InvalidDatasetError, NotLabeledDatasetError
 
 
 def empty(root: Path) -> None:

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF, build
-from train_pytorch_model.networks.models import initialize_from_scratch, rescale_filters
+from train_pytorch_model.networks.initialize import initialize_from_scratch, rescale_filters
 
 EPOCHS, IMAGES = 5, 20  # images per category
 

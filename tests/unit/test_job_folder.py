@@ -9,16 +9,12 @@ import yaml
 from tests.disks import files_of_at_most
 from tests.submissions import submission
 
+from train_pytorch_model.azure import job_folder
+from train_pytorch_model.azure.job_folder import component_files, environment_yaml, write_job_folder
+from train_pytorch_model.azure.request import Submission
+from train_pytorch_model.config.train_config import TrainConfig
+from train_pytorch_model.errors import UnfinishedOutputError
 from train_pytorch_model.formats.outputs import owning_directory
-from train_pytorch_model.submission import job_folder
-from train_pytorch_model.submission.job_folder import (
-    component_files,
-    environment_yaml,
-    write_job_folder,
-)
-from train_pytorch_model.submission.request import Submission
-from train_pytorch_model.words.errors import UnfinishedOutputError
-from train_pytorch_model.words.settings import TrainConfig
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,16 +12,17 @@ import torch
 from tests.weights_files import saved, with_prefix
 from torch import Tensor, nn
 
+from train_pytorch_model.config.model_options import ModelOptions
+from train_pytorch_model.errors import InvalidModelDirectoryError, ParameterError
 from train_pytorch_model.formats.model_directory import ModelDirectory, open_model_directory
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF, build
 from train_pytorch_model.image_classifier.weights import (
     WeightsError,
     read_state_dict,
 )
-from train_pytorch_model.networks.models import build_model, load_weights
+from train_pytorch_model.networks.build import build_model
+from train_pytorch_model.networks.load_weights import load_weights
 from train_pytorch_model.stories.init_model import initialize
-from train_pytorch_model.words.errors import InvalidModelDirectoryError, ParameterError
-from train_pytorch_model.words.settings import ModelOptions
 
 LIMIT = 1 << 30
 

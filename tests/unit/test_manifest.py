@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.formats.run_folder import (
+from train_pytorch_model.formats.trained_directory import (
     differences,
     published_fingerprint,
     write_manifest,

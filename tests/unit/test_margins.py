@@ -5,7 +5,7 @@ import pytest
 import torch
 from tests.trainings import ALONE
 
-from train_pytorch_model.loop.metrics import MIXED, UNIT, Margins, margins_of
+from train_pytorch_model.training.margins import MIXED, UNIT, Margins, margins_of
 
 CPU = torch.device("cpu")
 LOGITS = torch.tensor([[2.0, 0.0, 1.0], [0.0, 0.0, 3.0], [9.0, 8.0, 7.0]])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.machine.system import available_memory
+from train_pytorch_model.machine.memory import available_memory
 
 GIB = 1 << 30
 

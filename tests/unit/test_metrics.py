@@ -8,8 +8,9 @@ import torch
 from torch.nn import functional as F
 
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.loop.metrics import Metrics, OutcomeRows, Sums
-from train_pytorch_model.measures.evaluation import evaluate, outcomes_of
+from train_pytorch_model.evaluation.metrics import evaluate, outcomes_of
+from train_pytorch_model.training.metrics import Metrics, Sums
+from train_pytorch_model.training.outcomes import OutcomeRows
 
 CPU = torch.device("cpu")
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=CPU)

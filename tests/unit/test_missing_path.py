@@ -8,14 +8,14 @@ import pytest
 from train_pytorch_model.commands import init_model, program
 from train_pytorch_model.commands.fit import Fit
 from train_pytorch_model.commands.verbs import VERBS
+from train_pytorch_model.config.model_options import ModelOptions
 from train_pytorch_model.datasets.one_folder import open_parts
+from train_pytorch_model.errors import InvalidDatasetError, UserError
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.model_directory import open_model_directory
 from train_pytorch_model.formats.reading import explain_missing
 from train_pytorch_model.formats.transformation_directory import open_transformation
 from train_pytorch_model.inputs.opening import open_images_at_any_depth
-from train_pytorch_model.words.errors import InvalidDatasetError, UserError
-from train_pytorch_model.words.settings import ModelOptions
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.classic_models import META, PORT, params, write
 
+from train_pytorch_model.config.recipe import Recipe
+from train_pytorch_model.errors import InvalidModelDirectoryError
 from train_pytorch_model.formats.model_directory import ModelDirectory, open_model_directory
-from train_pytorch_model.words.errors import InvalidModelDirectoryError
-from train_pytorch_model.words.settings import Recipe
 
 # ── Reading ──────────────────────────────────────────────────────────────────────────────────────
 

@@ -8,8 +8,8 @@ import pytest
 from tests.classic_models import PRE_PROCESSOR, open_changed, params
 from tests.model_directories import DENSENET, RESNET
 
-from train_pytorch_model.words.errors import InvalidModelDirectoryError
-from train_pytorch_model.words.settings import Recipe
+from train_pytorch_model.config.recipe import Recipe
+from train_pytorch_model.errors import InvalidModelDirectoryError
 
 
 def test_the_option_is_the_one_of_the_family(tmp_path: Path) -> None:

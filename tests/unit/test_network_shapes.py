@@ -5,15 +5,15 @@ import copy
 import pytest
 import torch
 
+from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.image_classifier.architectures import build
 from train_pytorch_model.networks.batch_norms import is_depthwise
-from train_pytorch_model.networks.models import freeze_backbone
-from train_pytorch_model.networks.shapes import (
+from train_pytorch_model.networks.dry_runs import (
     WithoutMemory,
     count_first_parameters,
     min_local_batch,
 )
-from train_pytorch_model.words.errors import ParameterError
+from train_pytorch_model.networks.frozen_backbone import freeze_backbone
 
 
 @pytest.mark.parametrize(("side", "least"), [(32, 2), (33, 1), (64, 1)])

@@ -10,8 +10,8 @@ from torch import nn
 
 from train_pytorch_model.image_classifier.architectures import FAMILIES, FAMILY_OF, build
 from train_pytorch_model.networks.batch_norms import raise_momentum, set_training_mode
-from train_pytorch_model.networks.models import freeze_backbone
-from train_pytorch_model.networks.shapes import WithoutMemory, min_local_batch
+from train_pytorch_model.networks.dry_runs import WithoutMemory, min_local_batch
+from train_pytorch_model.networks.frozen_backbone import freeze_backbone
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -8,14 +8,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import nn
 
+from train_pytorch_model.config.recipe import MIN_EARLY_SIZE
 from train_pytorch_model.image_classifier.architectures import build
 from train_pytorch_model.networks.batch_norms import is_depthwise
-from train_pytorch_model.networks.shapes import (
+from train_pytorch_model.networks.cpu_convolutions import (
     adapt_to_cpu,
     compute_depthwise_in_float32,
     keep_unseen_weights,
 )
-from train_pytorch_model.words.settings import MIN_EARLY_SIZE
 
 
 @pytest.fixture(scope="module", autouse=True)

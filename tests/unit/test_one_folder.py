@@ -9,12 +9,12 @@ import pytest
 from tests.model_directories import HALF, write_model
 from tests.painting import paint_folders
 
+from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.datasets.one_folder import Parts, open_parts, write_split
+from train_pytorch_model.errors import InvalidDatasetError, NotLabeledDatasetError
 from train_pytorch_model.formats.image_directory import images_of
 from train_pytorch_model.formats.listing import Listing, Packer
 from train_pytorch_model.inputs.opening import open_evaluation_inputs
-from train_pytorch_model.words.errors import InvalidDatasetError, NotLabeledDatasetError
-from train_pytorch_model.words.settings import Recipe
 
 
 def sizes(parts: Parts) -> list[int]:

@@ -8,6 +8,14 @@ from tests.image_directories import write_image_directory
 from tests.model_directories import HALF, open_painted, write_model
 from tests.painting import paint, paint_folders
 
+from train_pytorch_model.config.recipe import Recipe
+from train_pytorch_model.config.train_config import TrainConfig
+from train_pytorch_model.errors import (
+    InvalidDatasetError,
+    InvalidModelDirectoryError,
+    NotLabeledDatasetError,
+    ParameterError,
+)
 from train_pytorch_model.formats.run_folder import differing_options
 from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
 from train_pytorch_model.inputs.opening import (
@@ -15,13 +23,6 @@ from train_pytorch_model.inputs.opening import (
     open_trained_model,
     open_training_inputs,
 )
-from train_pytorch_model.words.errors import (
-    InvalidDatasetError,
-    InvalidModelDirectoryError,
-    NotLabeledDatasetError,
-    ParameterError,
-)
-from train_pytorch_model.words.settings import Recipe, TrainConfig
 
 # ── Opening ──────────────────────────────────────────────────────────────────────────────────────
 

@@ -10,17 +10,17 @@ from tests.recipes import decided_recipe
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from train_pytorch_model.data.loader import Batch
+from train_pytorch_model.data.batch import Batch
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF, build
-from train_pytorch_model.loop.metrics import Sums
-from train_pytorch_model.loop.optimizer import (
+from train_pytorch_model.training.metrics import Sums
+from train_pytorch_model.training.optimizer import (
     choose_optimizer,
-    choose_precision,
     make_optimizer,
     set_learning_rate,
 )
-from train_pytorch_model.loop.step import TrainStep
+from train_pytorch_model.training.precision import choose_precision
+from train_pytorch_model.training.step import TrainStep
 
 CPU = torch.device("cpu")
 

@@ -8,14 +8,14 @@ import torch
 from tests.painting import paint_folders
 from torch import Tensor
 
+from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.distributed.world import World
+from train_pytorch_model.errors import ModuleOutOfMemoryError
 from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.inputs.opening import open_training_inputs
-from train_pytorch_model.loop.engine import largest_that_fits
-from train_pytorch_model.loop.epoch import explaining_out_of_memory
-from train_pytorch_model.loop.plan import Plan, make_plan
-from train_pytorch_model.words.errors import ModuleOutOfMemoryError
-from train_pytorch_model.words.settings import TrainConfig
+from train_pytorch_model.training.out_of_memory import explaining_out_of_memory
+from train_pytorch_model.training.plan import Plan, make_plan
+from train_pytorch_model.training.trials import largest_that_fits
 
 CPU = torch.device("cpu")
 ALONE = World(0, 1, 0, 1, CPU)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from train_pytorch_model.errors import OutputDirectoryError, UnfinishedOutputError
 from train_pytorch_model.formats.outputs import (
     PROBE,
     check_output,
@@ -23,7 +24,6 @@ from train_pytorch_model.formats.writing import (
     copy_tree,
     write_durably,
 )
-from train_pytorch_model.words.errors import OutputDirectoryError, UnfinishedOutputError
 
 # ── Output directories ───────────────────────────────────────────────────────────────────────────
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from train_pytorch_model.errors import OutputDirectoryError
 from train_pytorch_model.formats import writing
 from train_pytorch_model.formats.outputs import check_new, check_output, writing_directory
 from train_pytorch_model.formats.reading import INCOMPLETE, META
-from train_pytorch_model.words.errors import OutputDirectoryError
 
 
 def test_a_directory_with_an_owner_is_refused_and_left_alone(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 from PIL import Image, ImageEnhance
 from tests.painting import paint_scene, through_jpeg
 
-from train_pytorch_model.inputs import twins as module
-from train_pytorch_model.inputs.twins import find_pairs, perceptual_hash
+from train_pytorch_model.quality import near_duplicates
+from train_pytorch_model.quality.near_duplicates import find_pairs, perceptual_hash
 
 NUM_SCENES = 60
 MIRROR = Image.Transpose.FLIP_LEFT_RIGHT
@@ -53,7 +53,7 @@ def test_pairs_are_those_of_imagehash(num_bytes: int, monkeypatch: pytest.Monkey
     """Both ways of making buckets; ImageHash compares all pairs, by other bits of a similar
     transform.
     """
-    monkeypatch.setattr(module, "MANY", 0 if num_bytes == 3 else 1 << 30)
+    monkeypatch.setattr(near_duplicates, "MANY", 0 if num_bytes == 3 else 1 << 30)
     originals = scenes(40)
     images = [
         copy

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from tests.painting import encode
 
-from train_pytorch_model.data.preparation import frame, frame_at_most
+from train_pytorch_model.data.framing import frame, frame_at_most
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, limit_size
 from train_pytorch_model.image_classifier.pixels import (
     Pixels,

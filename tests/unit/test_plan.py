@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from train_pytorch_model.data.loader import (
+from train_pytorch_model.data.epoch_plan import (
     PlannedBatch,
     num_training_steps,
     plan_training,

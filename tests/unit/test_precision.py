@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from train_pytorch_model.loop import optimizer
-from train_pytorch_model.loop.optimizer import _cpu_has_bfloat16, choose_precision
+from train_pytorch_model.training import precision
+from train_pytorch_model.training.precision import _cpu_has_bfloat16, choose_precision
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda", 0)
@@ -33,7 +33,7 @@ def test_the_recipes_precision_is_used_on_any_hardware(
 def test_a_cpu_uses_bfloat16_if_the_hardware_has_it(
     monkeypatch: pytest.MonkeyPatch, has_bfloat16: bool, text: str
 ) -> None:
-    monkeypatch.setattr(optimizer, "_cpu_has_bfloat16", lambda: has_bfloat16)
+    monkeypatch.setattr(precision, "_cpu_has_bfloat16", lambda: has_bfloat16)
     assert str(choose_precision("auto", CPU)) == text
 
 

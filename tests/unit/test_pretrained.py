@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from train_pytorch_model.stories import init_model as pretrained
-from train_pytorch_model.words.errors import FailedToDownloadFilesError, ParameterError
+from train_pytorch_model.errors import FailedToDownloadFilesError, ParameterError
+from train_pytorch_model.networks import download
 
 CONTENT = b"weights" * 1000
 SHA256_START = hashlib.sha256(CONTENT).hexdigest()[:8]
@@ -55,8 +55,8 @@ def server(answer: Callable[[socket.socket], object]) -> Iterator[tuple[Any, lis
 
 def test_weights_are_downloaded_once(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with server(lambda connection: connection.sendall(ANSWER)) as (weights, asked):
-        assert pretrained.fetch(weights, is_shown=False) == cache
-        assert pretrained.fetch(weights, is_shown=False) == cache
+        assert download.fetch(weights, is_shown=False) == cache
+        assert download.fetch(weights, is_shown=False) == cache
     assert (cache.read_bytes(), len(asked)) == (CONTENT, 1)
     assert capsys.readouterr() == ("", "")
 
@@ -65,7 +65,7 @@ def test_a_damaged_file_in_the_cache_is_downloaded_again(cache: Path) -> None:
     cache.parent.mkdir(parents=True)
     cache.write_bytes(CONTENT[:100])
     with server(lambda connection: connection.sendall(ANSWER)) as (weights, _):
-        pretrained.fetch(weights, is_shown=False)
+        download.fetch(weights, is_shown=False)
     assert cache.read_bytes() == CONTENT
 
 
@@ -85,12 +85,12 @@ def test_a_download_that_fails_is_an_error_and_leaves_nothing(
         server(lambda connection: connection.sendall(answer)) as (weights, _),
         pytest.raises(FailedToDownloadFilesError, match=reason),
     ):
-        pretrained.fetch(weights, is_shown=False)
+        download.fetch(weights, is_shown=False)
     assert list(cache.parent.iterdir()) == []
 
 
 def test_a_download_that_stalls_times_out(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pretrained, "SILENCE_S", 0.2)
+    monkeypatch.setattr(download, "SILENCE_S", 0.2)
     over = threading.Event()
 
     def stall(connection: socket.socket) -> None:
@@ -100,7 +100,7 @@ def test_a_download_that_stalls_times_out(cache: Path, monkeypatch: pytest.Monke
     with server(stall) as (weights, _):
         try:
             with pytest.raises(FailedToDownloadFilesError, match="timed out"):
-                pretrained.fetch(weights, is_shown=False)
+                download.fetch(weights, is_shown=False)
         finally:
             over.set()
     assert socket.getdefaulttimeout() is None
@@ -108,9 +108,9 @@ def test_a_download_that_stalls_times_out(cache: Path, monkeypatch: pytest.Monke
 
 
 def test_weights_may_be_given_by_torchvisions_full_name() -> None:
-    best = pretrained.named_weights("resnet50", "DEFAULT")
-    assert pretrained.named_weights("resnet50", "ResNet50_Weights.IMAGENET1K_V2") is best
+    best = download.named_weights("resnet50", "DEFAULT")
+    assert download.named_weights("resnet50", "ResNet50_Weights.IMAGENET1K_V2") is best
     with pytest.raises(
         ParameterError, match=r"V3 is not known for a resnet50\. Known weights: IMAGE"
     ):
-        pretrained.named_weights("resnet50", "V3")
+        download.named_weights("resnet50", "V3")

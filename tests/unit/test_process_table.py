@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from train_pytorch_model.machine.system import is_stopped, start_of
+from train_pytorch_model.machine.liveness import is_stopped, start_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="no /proc")
 

@@ -12,16 +12,15 @@ import tyro
 from torch.distributed import DistNetworkError
 from torch.distributed.elastic.rendezvous import RendezvousConnectionError
 
-from train_pytorch_model.commands.predict import Score
 from train_pytorch_model.commands.processes import options_of, run_in_processes
+from train_pytorch_model.commands.score import Score
 from train_pytorch_model.commands.train import Train
+from train_pytorch_model.config.train_config import TrainConfig
+from train_pytorch_model.distributed import story, workers
 from train_pytorch_model.distributed.world import World
+from train_pytorch_model.errors import InvalidDatasetError
 from train_pytorch_model.machine.launch import LAUNCHER, Agent, LaunchError
-from train_pytorch_model.machine.system import SWITCH_S
-from train_pytorch_model.stories import processes as launcher
-from train_pytorch_model.stories import processes as stories
-from train_pytorch_model.words.errors import InvalidDatasetError
-from train_pytorch_model.words.settings import TrainConfig
+from train_pytorch_model.machine.threads import SWITCH_S
 
 COMMAND = ["score", "--quiet"]
 
@@ -58,13 +57,13 @@ def test_a_refusal_of_a_process_alone_comes_before_pytorch(
 
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(stories, "run_story", never)
+    monkeypatch.setattr(story, "run_story", never)
     with pytest.raises(InvalidDatasetError, match="it is empty"):
         run_in_processes(never, refuse, COMMAND, {})
 
 
 def test_inputs_that_leave_nothing_to_do_start_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stories, "run_story", never)
+    monkeypatch.setattr(story, "run_story", never)
     nothing: Any = None
     run_in_processes(never, lambda: nothing, COMMAND, {})
 
@@ -93,7 +92,7 @@ def test_a_launcher_checks_the_inputs_and_exits_with_the_status_of_its_workers(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(stories, "start_workers", start_workers)
+    monkeypatch.setattr(workers, "start_workers", start_workers)
     inputs: Any = "inputs"
 
     def open_inputs() -> Any:
@@ -140,14 +139,14 @@ def test_processes_that_cannot_meet_are_reported_in_one_message(
     def fail_to_connect() -> None:
         raise OSError("No route to host")
 
-    monkeypatch.setattr(launcher, "elastic_launch", lambda *_: fail)
+    monkeypatch.setattr(workers, "elastic_launch", lambda *_: fail)
     with pytest.raises(
         LaunchError, match=r"cannot meet on this machine, .* loopback .*: Network is unreachable"
     ):
-        launcher.start_workers(Agent(2), COMMAND)
-    monkeypatch.setattr(launcher, "check_loopback", fail_to_connect)
+        workers.start_workers(Agent(2), COMMAND)
+    monkeypatch.setattr(workers, "check_loopback", fail_to_connect)
     with pytest.raises(
         LaunchError, match=r"cannot meet on this machine, .* loopback .*: No route to host"
     ):
-        launcher.start_workers(Agent(2), COMMAND)
+        workers.start_workers(Agent(2), COMMAND)
     assert LAUNCHER not in os.environ

@@ -14,7 +14,7 @@ import pytest
 
 from train_pytorch_model.commands import exit_on_interrupt
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.commands.predict import Score
+from train_pytorch_model.commands.next_steps import activation_commands
 from train_pytorch_model.commands.program import (
     NAMES,
     REMARKS,
@@ -23,11 +23,12 @@ from train_pytorch_model.commands.program import (
     run_verbs,
     without_boolean_values,
 )
+from train_pytorch_model.commands.score import Score
 from train_pytorch_model.commands.submit import Submit
-from train_pytorch_model.commands.train import Train, activation_commands
+from train_pytorch_model.commands.train import Train
 from train_pytorch_model.commands.transform import InitTransformation
 from train_pytorch_model.commands.verbs import VERBS
-from train_pytorch_model.words.settings import TrainConfig
+from train_pytorch_model.config.train_config import TrainConfig
 
 
 @pytest.mark.parametrize(

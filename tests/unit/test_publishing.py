@@ -18,9 +18,9 @@ from tests.model_directories import HALF
 
 from train_pytorch_model.formats.run_folder import RunFolder
 from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
-from train_pytorch_model.stories import run as running
-from train_pytorch_model.stories.run import samples_of
-from train_pytorch_model.tracking import mlflow_run
+from train_pytorch_model.publishing import publish
+from train_pytorch_model.publishing.publish import samples_of
+from train_pytorch_model.tracking import save_model
 
 
 def test_samples_are_the_first_rows_with_their_images(
@@ -73,7 +73,7 @@ def test_an_mlflow_model_is_written_where_it_is_built_and_a_full_disk_is_an_oser
     # By name, mlflow's stand-in for the module would be changed, which the first import replaces.
     monkeypatch.setattr(importlib.import_module("mlflow.pyfunc"), "save_model", fill)
     with pytest.raises(OSError, match="No space left"):
-        mlflow_run.save_model(tmp_path, spec, "", {})
+        save_model.save_model(tmp_path, spec, "", {})
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
@@ -81,11 +81,11 @@ def test_an_mlflow_model_is_written_where_it_is_built_and_a_full_disk_is_an_oser
 def test_a_model_too_large_for_the_temporary_folder_is_built_beside_the_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, is_temporary: bool
 ) -> None:
-    monkeypatch.setattr(running, "disk_usage", lambda _: SimpleNamespace(free=free))
+    monkeypatch.setattr(publish, "disk_usage", lambda _: SimpleNamespace(free=free))
     run: Any = SimpleNamespace(folder=RunFolder.beside(tmp_path / "trained"))
     state: Any = SimpleNamespace(best=SimpleNamespace(weights={"a": torch.zeros(1000)}))
-    where = running._local_folder(run, state)
+    where = publish._local_folder(run, state)
     assert where == (Path(gettempdir()) if is_temporary else tmp_path / "trained.run")
     monkeypatch.undo()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-    assert running._local_folder(run, state) == tmp_path / "trained.run"
+    assert publish._local_folder(run, state) == tmp_path / "trained.run"

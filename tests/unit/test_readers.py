@@ -16,17 +16,13 @@ from tests.faults import faulty_decoder
 from tests.painting import paint_folders
 from tests.recipes import decided_recipe
 
-from train_pytorch_model.data import decoders, preparation
-from train_pytorch_model.data.cache import NO_CACHES, CachePlan, Caches, DecodeCache, open_caches
-from train_pytorch_model.data.decoders import Decoders
-from train_pytorch_model.data.loader import (
-    Batch,
-    Loader,
-    Pass,
-    plan_training,
-    read_for_inference,
-    read_for_training,
-)
+from train_pytorch_model.data import decoder_processes, preparation
+from train_pytorch_model.data.batch import Batch
+from train_pytorch_model.data.cache import NO_CACHES, Caches, DecodeCache, open_caches
+from train_pytorch_model.data.cache_plan import CachePlan
+from train_pytorch_model.data.decoder_processes import Decoders
+from train_pytorch_model.data.epoch_plan import plan_training
+from train_pytorch_model.data.loader import Loader, Pass, read_for_inference, read_for_training
 from train_pytorch_model.data.preparation import for_training
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
@@ -49,9 +45,9 @@ def painted(tmp_path_factory: pytest.TempPathFactory) -> ImageDirectory:
 
 
 @contextmanager
-def started(serve: Callable[..., None] = decoders.serve) -> Iterator[Decoders]:
+def started(serve: Callable[..., None] = decoder_processes.serve) -> Iterator[Decoders]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoders, "serve", serve)
+        patch.setattr(decoder_processes, "serve", serve)
         readers = Decoders([preparation.__name__])
         try:
             yield readers

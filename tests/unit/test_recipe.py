@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from train_pytorch_model.words.errors import ParameterError
-from train_pytorch_model.words.settings import Recipe
+from train_pytorch_model.config.recipe import Recipe
+from train_pytorch_model.errors import ParameterError
 
 
 @pytest.mark.parametrize(

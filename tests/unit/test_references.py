@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.submission.request import parse_data
-from train_pytorch_model.words.errors import ParameterError
+from train_pytorch_model.azure.request import parse_data
+from train_pytorch_model.errors import ParameterError
 
 T4, FOUR_T4 = "Standard_NC4as_T4_v3", "Standard_NC64as_T4_v3"
 

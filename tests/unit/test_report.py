@@ -10,10 +10,10 @@ import pytest
 from tests.pages import HOSTILE, Page
 from tests.reports import SECTIONS, data_set, evaluation_of, make_history, make_report
 
+from train_pytorch_model.evaluation.time_budget import TimeBudget
 from train_pytorch_model.formats.image_directory import ImageDirectory
-from train_pytorch_model.inputs.bad_images import BadImage
-from train_pytorch_model.measures.time_budget import TimeBudget
-from train_pytorch_model.pages.results import (
+from train_pytorch_model.inputs.unreadable_images import BadImage
+from train_pytorch_model.reports.training_report import (
     MAX_BAD_IMAGES,
     MAX_BALANCE,
     MAX_ENDS,

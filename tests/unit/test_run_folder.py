@@ -5,18 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.formats.run_folder import (
-    CHECKPOINTS,
-    METRICS,
-    RunFolder,
-    leave_error_info,
-    write_metrics,
-)
-from train_pytorch_model.words.errors import (
-    NotLabeledDatasetError,
-    OutputDirectoryError,
-    TrainingError,
-)
+from train_pytorch_model.errors import NotLabeledDatasetError, OutputDirectoryError, TrainingError
+from train_pytorch_model.formats.azure_job import leave_error_info
+from train_pytorch_model.formats.run_folder import CHECKPOINTS, RunFolder
+from train_pytorch_model.formats.trained_directory import METRICS, write_metrics
 
 FINGERPRINT = {
     "parameters": "--epochs 5 --batch-size 16",

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from filelock import SoftFileLease
 
+from train_pytorch_model.errors import OutputDirectoryError
 from train_pytorch_model.formats import run_lock as module
 from train_pytorch_model.formats.run_folder import LOCK
 from train_pytorch_model.formats.run_lock import is_locked, run_lock
-from train_pytorch_model.words.errors import OutputDirectoryError
 
 NO_PROCESS = 1 << 22
 

@@ -11,14 +11,14 @@ import torch
 from tests.painting import paint_folders
 from tests.trainings import start_training
 
+from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.inputs.opening import open_training_inputs
-from train_pytorch_model.loop import saving
-from train_pytorch_model.loop.checkpoint import save_checkpoint
-from train_pytorch_model.loop.saving import EVERY_S, UPLOADED_EVERY_S, Saver
 from train_pytorch_model.machine.stop_requests import StopRequests
-from train_pytorch_model.machine.system import Threads
-from train_pytorch_model.words.settings import TrainConfig
+from train_pytorch_model.machine.threads import Threads
+from train_pytorch_model.training import saver as saving
+from train_pytorch_model.training.checkpoint_files import save_checkpoint
+from train_pytorch_model.training.saver import EVERY_S, UPLOADED_EVERY_S, Saver
 
 
 class Clock(NamedTuple):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from train_pytorch_model.loop.optimizer import PolynomialSchedule
+from train_pytorch_model.training.schedule import PolynomialSchedule
 
 
 @pytest.mark.parametrize(

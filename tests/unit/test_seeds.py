@@ -2,7 +2,7 @@
 
 import pytest
 
-from train_pytorch_model.words.settings import derive_seed
+from train_pytorch_model.config.seeds import derive_seed
 
 
 @pytest.mark.parametrize("seed", [0, 1, -1, 2**64, -(10**40)])

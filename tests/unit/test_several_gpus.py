@@ -15,19 +15,15 @@ from tests.cuda_simulation import simulate_cuda
 from torch import Tensor, nn
 from torch.amp import GradScaler
 
-from train_pytorch_model.data.loader import Batch
+from train_pytorch_model.data.batch import Batch
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.spec import Framing
-from train_pytorch_model.loop.engine import Trials
-from train_pytorch_model.loop.metrics import Sums
-from train_pytorch_model.loop.optimizer import Precision, make_optimizer, momentum_of
-from train_pytorch_model.loop.step import (
-    DECIDED_AT,
-    WARMUP_STEPS,
-    CudaGraphStep,
-    FlatGradients,
-    TrainStep,
-)
+from train_pytorch_model.training.cuda_graph_step import DECIDED_AT, WARMUP_STEPS, CudaGraphStep
+from train_pytorch_model.training.metrics import Sums
+from train_pytorch_model.training.optimizer import make_optimizer, momentum_of
+from train_pytorch_model.training.precision import Precision
+from train_pytorch_model.training.step import FlatGradients, TrainStep
+from train_pytorch_model.training.trials import Trials
 
 CPU = torch.device("cpu")
 FLOAT32 = Precision(torch.float32, "")

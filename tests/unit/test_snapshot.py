@@ -6,9 +6,9 @@ import pytest
 import torch
 from tests.snapshots import alone, everything, snapshot_of, start, train, trained
 
-from train_pytorch_model.loop.checkpoint import Snapshot, restore
-from train_pytorch_model.loop.metrics import Metrics
-from train_pytorch_model.loop.optimizer import OptimizerName, momentum_of
+from train_pytorch_model.training.metrics import Metrics
+from train_pytorch_model.training.optimizer import OptimizerName, momentum_of
+from train_pytorch_model.training.snapshot import Snapshot, restore
 
 
 @pytest.mark.parametrize("is_from_a_file", [False, True])

@@ -10,7 +10,8 @@ from tests.trainings import ALONE
 from torch import Tensor
 
 from train_pytorch_model.formats.reading import MalformedFileError
-from train_pytorch_model.loop.checkpoint import Checkpoint, check, gather
+from train_pytorch_model.training.checkpoint_files import Checkpoint
+from train_pytorch_model.training.snapshot import check, gather
 
 
 def whole() -> Checkpoint:

@@ -11,8 +11,9 @@ from tests.snapshots import CPU, snapshot_of, start, through_a_file, trained
 from tests.trainings import ALONE, Training
 
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.loop.checkpoint import Checkpoint, gather, restore, scatter
-from train_pytorch_model.loop.metrics import merge
+from train_pytorch_model.training.checkpoint_files import Checkpoint
+from train_pytorch_model.training.margins import merge
+from train_pytorch_model.training.snapshot import gather, restore, scatter
 
 T = TypeVar("T")
 

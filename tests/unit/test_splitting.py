@@ -17,6 +17,7 @@ from tests.image_directories import write_image_directory
 from tests.painting import encode, paint, paint_folders
 
 from train_pytorch_model.datasets.splitting import first_counts, split, write_parts
+from train_pytorch_model.errors import InvalidDatasetError, OutputDirectoryError
 from train_pytorch_model.formats import image_directory, image_list
 from train_pytorch_model.formats.image_directory import (
     ImageDirectory,
@@ -24,7 +25,6 @@ from train_pytorch_model.formats.image_directory import (
 )
 from train_pytorch_model.formats.listing import UNLABELLED, Listing, Packer
 from train_pytorch_model.formats.writing import write_json
-from train_pytorch_model.words.errors import InvalidDatasetError, OutputDirectoryError
 
 PORT = "Input image directory"
 HALVES = (0.5, 0.5)

@@ -6,11 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from train_pytorch_model.data.loader import Batch
+from train_pytorch_model.data.batch import Batch
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.loop.metrics import Sums
-from train_pytorch_model.loop.optimizer import Precision, make_optimizer, momentum_of
-from train_pytorch_model.loop.step import TrainStep
+from train_pytorch_model.training.metrics import Sums
+from train_pytorch_model.training.optimizer import make_optimizer, momentum_of
+from train_pytorch_model.training.precision import Precision
+from train_pytorch_model.training.step import TrainStep
 
 CPU = torch.device("cpu")
 PRECISION = Precision(torch.float32, "of this test")

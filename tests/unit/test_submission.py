@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from tests.submissions import submission
 
-from train_pytorch_model.submission.request import (
+from train_pytorch_model.azure.request import (
     DEFAULT_VM_SIZE,
     Cluster,
     Submission,
     parse_assignments,
 )
-from train_pytorch_model.words.errors import ParameterError
+from train_pytorch_model.errors import ParameterError
 
 T4, FOUR_T4 = "Standard_NC4as_T4_v3", "Standard_NC64as_T4_v3"
 

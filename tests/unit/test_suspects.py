@@ -11,7 +11,7 @@ from cleanlab.filter import find_label_issues
 from tests.image_directories import open_three
 
 from train_pytorch_model.formats.writing import csv_text, table_of
-from train_pytorch_model.measures.data_quality import (
+from train_pytorch_model.quality.suspects import (
     Suspect,
     Suspects,
     suspect_rows,

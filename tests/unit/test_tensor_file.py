@@ -6,15 +6,15 @@ import pytest
 import safetensors.torch
 import torch
 
-from train_pytorch_model.loop import checkpoint as module
-from train_pytorch_model.loop.checkpoint import tensor_file
+from train_pytorch_model.training import checkpoint_files
+from train_pytorch_model.training.checkpoint_files import tensor_file
 
 
 def test_safetensors_reads_a_tensor_file() -> None:
     generator = torch.Generator().manual_seed(0)
     tensors = {
         f"{number} “{dtype}” \n": (torch.rand(2, 3, generator=generator) * 100 - 50).to(dtype)
-        for number, dtype in enumerate(module._DTYPES)
+        for number, dtype in enumerate(checkpoint_files._DTYPES)
     }
     tensors |= {
         "none": torch.empty(0, 4),

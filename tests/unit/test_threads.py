@@ -8,17 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from train_pytorch_model.distributed.world import World, join_world
-from train_pytorch_model.loop import epoch
-from train_pytorch_model.loop.epoch import ThreadWatch
-from train_pytorch_model.machine import system as cores
-from train_pytorch_model.machine.system import (
-    ONE_THREAD,
-    CoreTimes,
-    Threads,
-    choose_threads,
-    fixed_threads,
-)
+from train_pytorch_model.distributed.rendezvous import join_world
+from train_pytorch_model.distributed.world import World
+from train_pytorch_model.machine import cores
+from train_pytorch_model.machine.cores import CoreTimes
+from train_pytorch_model.machine.threads import ONE_THREAD, Threads, choose_threads, fixed_threads
+from train_pytorch_model.training import thread_watch
+from train_pytorch_model.training.thread_watch import ThreadWatch
 
 BEFORE = CoreTimes(at_s=100.0, total_s=1000.0, free_s=505.0)
 
@@ -189,7 +185,7 @@ def test_a_fixed_number_does_not_change(monkeypatch: pytest.MonkeyPatch) -> None
     set_threads(2)
     world = World(0, 1, 0, 1, torch.device("cpu"), threads=ONE_THREAD)
     watch = ThreadWatch(world)
-    tell(monkeypatch, after(2, epoch.THREADS_EVERY_S + 1, others=1.0))
+    tell(monkeypatch, after(2, thread_watch.THREADS_EVERY_S + 1, others=1.0))
     watch.after_step()
     assert not world.use_threads(1)
     assert set_threads.count == 2

@@ -2,7 +2,7 @@
 
 import pytest
 
-from train_pytorch_model.measures.time_budget import EpochTimes, budget_of, duration
+from train_pytorch_model.evaluation.time_budget import EpochTimes, budget_of, duration
 
 
 def test_parts_add_up_to_the_total() -> None:

@@ -11,13 +11,13 @@ from tests.weights_files import fake_hub
 from torch import nn
 
 from train_pytorch_model.commands.init_model import InitModel
+from train_pytorch_model.config.recipe import Recipe
+from train_pytorch_model.errors import FailedToDownloadFilesError, ParameterError, UserError
 from train_pytorch_model.formats.model_directory import open_model_directory
 from train_pytorch_model.image_classifier.architectures import build, head_of, is_of_timm
-from train_pytorch_model.loop.step import can_be_captured
-from train_pytorch_model.networks.models import build_model
-from train_pytorch_model.networks.shapes import WithoutMemory, min_local_batch
-from train_pytorch_model.words.errors import FailedToDownloadFilesError, ParameterError, UserError
-from train_pytorch_model.words.settings import Recipe
+from train_pytorch_model.networks.build import build_model
+from train_pytorch_model.networks.dry_runs import WithoutMemory, min_local_batch
+from train_pytorch_model.training.cuda_graph_step import can_be_captured
 
 SMALL = [
     "test_resnet",

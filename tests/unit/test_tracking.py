@@ -15,7 +15,8 @@ from tests.logs import warnings_in
 from train_pytorch_model.formats.image_directory import images_of
 from train_pytorch_model.formats.listing import list_unlabelled
 from train_pytorch_model.tracking import tracker as module
-from train_pytorch_model.tracking.tracker import MlflowTracker, RunDescription, earlier_epochs
+from train_pytorch_model.tracking.description import RunDescription
+from train_pytorch_model.tracking.tracker import MAX_FAILURES, MlflowTracker, earlier_epochs
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::Warning:sqlalchemy", "ignore::Warning:mlflow"
@@ -254,7 +255,7 @@ def test_metrics_that_the_server_missed_are_sent_at_the_end(
         calls = len(server.calls)
         for epoch in range(2, 6):
             tracker.log(record(epoch))
-        wait_for_call(server, calls + module.MAX_FAILURES)
+        wait_for_call(server, calls + MAX_FAILURES)
         server.fault = None
     assert warnings_in(caplog) == []
     assert [step for key, step, _ in server.metrics if key == "Train loss"] == [1, 2, 3, 4, 5]

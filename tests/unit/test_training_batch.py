@@ -10,10 +10,10 @@ from PIL import Image
 from tests.painting import paint_folders
 from tests.trainings import ALONE
 
+from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.inputs.opening import open_training_inputs
-from train_pytorch_model.loop.plan import Plan, make_plan
-from train_pytorch_model.stories.pictures import MAX_IMAGES, training_gallery
-from train_pytorch_model.words.settings import TrainConfig
+from train_pytorch_model.publishing.training_gallery import MAX_IMAGES, training_gallery
+from train_pytorch_model.training.plan import Plan, make_plan
 
 
 def plan_of(untrained: Path, folders: Path, cutmix: float) -> Plan:

@@ -13,16 +13,13 @@ from PIL import Image
 from tests.logs import warnings_in
 from tests.painting import encode, paint, paint_folders
 
+from train_pytorch_model.errors import InvalidDatasetError, InvalidTransformationDirectoryError
 from train_pytorch_model.formats import transformation_directory as ops
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.formats.transformation_directory import Transformation
-from train_pytorch_model.inputs.bad_images import BadImage
+from train_pytorch_model.inputs.unreadable_images import BadImage
 from train_pytorch_model.machine.console import Bar
 from train_pytorch_model.stories import transform as transform_story
-from train_pytorch_model.words.errors import (
-    InvalidDatasetError,
-    InvalidTransformationDirectoryError,
-)
 
 PORT = "Input image directory"
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from train_pytorch_model.errors import InvalidTransformationDirectoryError
 from train_pytorch_model.formats.transformation_directory import (
     OPERATIONS,
     CenterCrop,
@@ -22,7 +23,6 @@ from train_pytorch_model.formats.transformation_directory import (
     open_transformation,
     write_transformation,
 )
-from train_pytorch_model.words.errors import InvalidTransformationDirectoryError
 
 PORT = "Input image transformation"
 META = "type: TransformationDirectory\nextension: {}\ntransform_type: Image\n"

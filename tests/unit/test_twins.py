@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.inputs import twins
-from train_pytorch_model.inputs.twins import HEAD_BYTES, identical_pairs
+from train_pytorch_model.quality import identical_files
+from train_pytorch_model.quality.identical_files import HEAD_BYTES, identical_pairs
 
 LARGE = bytes(range(256)) * (2 * HEAD_BYTES // 256)
 
@@ -37,6 +37,6 @@ def test_a_file_that_is_gone_is_left_to_training(tmp_path: Path) -> None:
 def test_hashing_is_bounded_and_begins_with_small_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(twins, "MAX_HASHED_BYTES", 2 * len(LARGE))
+    monkeypatch.setattr(identical_files, "MAX_HASHED_BYTES", 2 * len(LARGE))
     files = write(tmp_path, LARGE + b"1", LARGE + b"1", b"small", b"small", LARGE, LARGE)
     assert sorted(identical_pairs(files).tolist()) == [[2, 3], [4, 5]]

@@ -12,8 +12,9 @@ from tests.painting import paint_scene
 
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.formats.writing import csv_text, table_of
-from train_pytorch_model.inputs.twins import find_identical, perceptual_hash
-from train_pytorch_model.measures.data_quality import Familiar, TwinRow, find_twins
+from train_pytorch_model.quality.identical_files import find_identical
+from train_pytorch_model.quality.near_duplicates import perceptual_hash
+from train_pytorch_model.quality.twins import Familiar, TwinRow, find_twins
 
 MIRROR = Image.Transpose.FLIP_LEFT_RIGHT
 FLAT = Image.new("RGB", (32, 32), (9, 9, 9))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from train_pytorch_model.measures.data_quality import MostUncertain
+from train_pytorch_model.quality.to_label import MostUncertain
 
 RANDOM = np.random.default_rng(5)
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from train_pytorch_model.measures.evaluation import Evaluation, evaluate, outcomes_of
-from train_pytorch_model.measures.evaluation_directory import describe_baseline, verdict
+from train_pytorch_model.evaluation.metrics import Evaluation, evaluate, outcomes_of
+from train_pytorch_model.evaluation.verdict import describe_baseline, verdict
 
 NAMES = ("ant", "bee", "fly", "wasp", "tick")
 

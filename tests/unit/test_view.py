@@ -8,11 +8,11 @@ import pytest
 import torch
 from tests.logs import warnings_in
 
-from train_pytorch_model.loop.metrics import Metrics
-from train_pytorch_model.loop.state import StepReport
 from train_pytorch_model.machine.console import Bar
-from train_pytorch_model.stories import train as view
-from train_pytorch_model.stories.train import LONG_RUN_S, STEPS_TO_JUDGE, EpochView, rest_s
+from train_pytorch_model.training import progress as progress_module
+from train_pytorch_model.training.metrics import Metrics
+from train_pytorch_model.training.progress import LONG_RUN_S, STEPS_TO_JUDGE, EpochView, rest_s
+from train_pytorch_model.training.state import StepReport
 
 STEPS = 20
 REPORT = StepReport(step=10, lr=0.001, metrics=Metrics(1.0, 0.5, 1.0, 8), images_per_second=1.0)
@@ -48,7 +48,7 @@ def after_ten_steps(
     images.
     """
     clock = itertools.count(step=step_s)
-    monkeypatch.setattr(view, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr(progress_module, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     progress: Any = SimpleNamespace(epoch=1, steps_done=0, waited_s=0.0, elapsed_s=1.0, times=[])
     state: Any = SimpleNamespace(progress=progress)
     shown = EpochView(Shown(STEPS, "Epoch 1", 1, None), plan_of(pixels), state, STEPS)

@@ -13,13 +13,13 @@ from PIL import Image
 from tests.painting import paint_folders
 
 from train_pytorch_model.commands.init_model import InitModel
+from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.data.pixel_decisions import decide_white_level, find_white_level
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.image_classifier.decoding import MAX_WHITE, Colours, decode
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inputs.opening import open_training_inputs
-from train_pytorch_model.words.settings import Recipe
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
 

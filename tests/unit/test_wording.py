@@ -2,8 +2,8 @@
 
 import pytest
 
-from train_pytorch_model.words.errors import counted, name_parameters, parameter
-from train_pytorch_model.words.settings import TrainConfig, flag
+from train_pytorch_model.config.train_config import TrainConfig
+from train_pytorch_model.config.wording import counted, flag, name_parameters, parameter
 
 
 def test_parameters_are_named_as_the_user_gives_them() -> None:

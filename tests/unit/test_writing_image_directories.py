@@ -10,13 +10,13 @@ from PIL import Image
 from tests.image_directories import PORT, open_three, write_image_directory, write_three
 from tests.painting import encode
 
+from train_pytorch_model.errors import OutputDirectoryError
 from train_pytorch_model.formats.image_directory import (
     image_row,
     open_image_directory,
     writing_image_directory,
 )
 from train_pytorch_model.formats.image_list import image_samples, image_schema
-from train_pytorch_model.words.errors import OutputDirectoryError
 
 
 def test_a_written_directory_has_the_classic_form_byte_for_byte(tmp_path: Path) -> None:

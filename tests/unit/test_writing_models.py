@@ -7,6 +7,7 @@ import pytest
 import yaml
 from tests.model_directories import DENSENET, HALF, RESNET
 
+from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.formats.model_directory import (
     ModelDirectory,
     open_model_directory,
@@ -14,7 +15,6 @@ from train_pytorch_model.formats.model_directory import (
     write_spec,
 )
 from train_pytorch_model.formats.writing import write_yaml
-from train_pytorch_model.words.settings import Recipe
 
 PORT = "Untrained model"
 

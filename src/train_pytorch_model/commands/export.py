@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 import tyro
 
+from train_pytorch_model.config.options import OptionalInt, OptionalPath, Switch, shown_as
+from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats.outputs import check_new
 from train_pytorch_model.inputs import opening
 from train_pytorch_model.machine.console import logger, set_up
-from train_pytorch_model.words.errors import ParameterError
-from train_pytorch_model.words.settings import OptionalInt, OptionalPath, Switch, shown_as
 
 SUFFIXES = {"onnx": (".onnx",), "torch": (".pt2", ".pt", ".pth")}
 """Of the files of each format; others are accepted as well."""
@@ -76,8 +76,8 @@ class Export:
             ).images
             paths = paths or [calibration.path(index) for index in range(len(calibration))]
 
+        from train_pytorch_model.export.checks import Reduction
         from train_pytorch_model.stories import export as story
-        from train_pytorch_model.stories.export_check import Reduction
 
         reduction = None
         if reduced and calibration:

@@ -12,24 +12,29 @@ from typing import TYPE_CHECKING
 import tyro
 
 from train_pytorch_model import __version__
-from train_pytorch_model.commands import train
+from train_pytorch_model.commands import next_steps, run_output, train
+from train_pytorch_model.commands.evaluate import show
 from train_pytorch_model.commands.init_model import InitModel, check
-from train_pytorch_model.commands.predict import Score, show
 from train_pytorch_model.commands.processes import options_of, run_in_processes
+from train_pytorch_model.commands.score import Score
+from train_pytorch_model.config.model_options import ModelOptions
+from train_pytorch_model.config.options import OptionalPath, Switch
+from train_pytorch_model.config.train_config import TrainConfig
+from train_pytorch_model.config.wording import parameter
 from train_pytorch_model.datasets.conversion import convert, is_archive, keep_unpacked, open_source
 from train_pytorch_model.datasets.one_folder import open_parts
+from train_pytorch_model.errors import FailedToDownloadFilesError
+from train_pytorch_model.evaluation.directory import PAGE
 from train_pytorch_model.formats.model_directory import open_model_directory
 from train_pytorch_model.formats.outputs import check_apart, check_output, owning_directory
 from train_pytorch_model.formats.reading import META
-from train_pytorch_model.formats.run_folder import EVALUATION, REPORT, UNTRAINED, RunFolder
+from train_pytorch_model.formats.run_folder import UNTRAINED, RunFolder
+from train_pytorch_model.formats.trained_directory import EVALUATION, REPORT
 from train_pytorch_model.inputs import opening
 from train_pytorch_model.inputs.opening import OpenedInputs
 from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.machine.stop_requests import StopRequests, stop_requests
-from train_pytorch_model.measures.evaluation_directory import PAGE
-from train_pytorch_model.words.errors import FailedToDownloadFilesError, parameter
-from train_pytorch_model.words.settings import ModelOptions, OptionalPath, Switch, TrainConfig
 
 if TYPE_CHECKING:
     from train_pytorch_model.distributed.world import World
@@ -85,7 +90,7 @@ class Fit(ModelOptions):
         same = {"folder": str(self.folder), "parameters": " ".join(parameters)}
 
         def story(inputs: OpenedInputs, world: "World") -> None:
-            from train_pytorch_model.stories.predict import evaluate
+            from train_pytorch_model.stories.evaluate import evaluate
             from train_pytorch_model.stories.train import train as train_model
 
             if not (self.model / META).exists():
@@ -101,10 +106,10 @@ class Fit(ModelOptions):
             logger.info(
                 f"The model is in {self.model}, with {REPORT} and {EVALUATION}/{PAGE}. Next:"
             )
-            for command in train.scoring_commands(self.model):
+            for command in next_steps.scoring_commands(self.model):
                 logger.info(f"  {command}")
 
-        with train.recorded_failures(self.model, rank):
+        with run_output.recorded_failures(self.model, rank):
             run_in_processes(story, self._open, arguments, same)
 
     def _open(self) -> OpenedInputs | None:
@@ -127,7 +132,7 @@ class Fit(ModelOptions):
         untrained = open_model_directory(self._untrained(run, made_by), opening.UNTRAINED_MODEL)
         inputs = opening.training_inputs(untrained, training, validation, self.parameters.epochs)
         inputs = replace(inputs, test=parts.test, made_by=made_by)
-        if train.is_unfinished(self.model, inputs, self.parameters, self.fresh, name=OUTPUT):
+        if run_output.is_unfinished(self.model, inputs, self.parameters, self.fresh, name=OUTPUT):
             return inputs
         run.remove()  # the untrained model was only made to compare it
         return None if (self.model / EVALUATION / META).exists() else inputs
@@ -214,12 +219,15 @@ class Quickstart:
                 "\n5. Next: your own images, in one folder per category, such as"
                 " photographs/daisy/1.jpg:"
             )
-            for command in (*train.activation_commands(), f"{train.PROGRAM} fit photographs"):
+            for command in (
+                *next_steps.activation_commands(),
+                f"{next_steps.PROGRAM} fit photographs",
+            ):
                 logger.info(f"  {command}")
 
 
 def _type(
     command: type[InitModel] | type[train.Train] | type[Score], verb: str, *arguments: str
 ) -> None:
-    logger.info(f"$ {train.PROGRAM} {shlex.join([verb, *arguments])}")
+    logger.info(f"$ {next_steps.PROGRAM} {shlex.join([verb, *arguments])}")
     tyro.cli(command, args=arguments).run()

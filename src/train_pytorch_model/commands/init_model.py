@@ -3,13 +3,16 @@
 import os
 from dataclasses import dataclass
 
+from train_pytorch_model.config.model_options import ModelOptions
+from train_pytorch_model.config.options import OptionalPath, Switch
+from train_pytorch_model.config.recipe import sides
+from train_pytorch_model.config.wording import parameter
+from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats.outputs import check_output
 from train_pytorch_model.formats.reading import explain_missing
 from train_pytorch_model.image_classifier import architectures
 from train_pytorch_model.inputs.decide import MAX_COMMON_SIDE
 from train_pytorch_model.machine.console import logger, set_up
-from train_pytorch_model.words.errors import ParameterError, parameter
-from train_pytorch_model.words.settings import ModelOptions, OptionalPath, Switch, sides
 
 
 def check(options: ModelOptions) -> None:

@@ -9,13 +9,14 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from train_pytorch_model.config.wording import flag
+from train_pytorch_model.errors import LostRankError
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.inputs.opening import OpenedInputs, ScoringInputs
+from train_pytorch_model.machine.cores import CoreTimes
 from train_pytorch_model.machine.launch import LAUNCHER, is_alone
-from train_pytorch_model.machine.system import CoreTimes, end_with_parent
-from train_pytorch_model.words.errors import LostRankError
-from train_pytorch_model.words.settings import flag
+from train_pytorch_model.machine.liveness import end_with_parent
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -45,9 +46,11 @@ def run_in_processes(
     if "TORCHELASTIC_RUN_ID" in os.environ:
         _end_with_launcher()
 
-    from train_pytorch_model.stories import processes  # loads PyTorch, which takes seconds
+    from train_pytorch_model.distributed.story import (
+        run_story,  # loads PyTorch, which takes seconds
+    )
 
-    processes.run_story(story, open_inputs, opened, arguments, options, began)
+    run_story(story, open_inputs, opened, arguments, options, began)
 
 
 def _end_with_launcher() -> None:

@@ -19,15 +19,15 @@ from typing import Annotated, Any, NoReturn, Protocol, cast
 
 import tyro
 
-from train_pytorch_model import __version__
-from train_pytorch_model.formats.run_folder import is_azure_job, leave_error_info, remove_error_info
+from train_pytorch_model import __version__, errors
+from train_pytorch_model.config import wording
+from train_pytorch_model.config.wording import flag
+from train_pytorch_model.errors import ParameterError, UserError
+from train_pytorch_model.formats.azure_job import is_azure_job, leave_error_info, remove_error_info
 from train_pytorch_model.machine.console import fit_to_stderr, write_what_the_console_can
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.machine.stop_requests import StoppedError, leave_terminal
-from train_pytorch_model.machine.system import OPENMP
-from train_pytorch_model.words import errors
-from train_pytorch_model.words.errors import ParameterError, UserError
-from train_pytorch_model.words.settings import flag
+from train_pytorch_model.machine.threads import OPENMP
 
 # torchrun ends all processes as soon as one exits. The other ranks give rank 0 this long to exit
 # first: it has files to close and the message to print.
@@ -247,7 +247,7 @@ def fields_of(command: type) -> Iterator[Field[Any]]:
 
 def _run(parse: Callable[[], Command]) -> None:
     write_what_the_console_can()
-    errors.name_parameters(flag)
+    wording.name_parameters(flag)
     for name, value in OPENMP.items():
         os.environ.setdefault(name, value)
     for number in (

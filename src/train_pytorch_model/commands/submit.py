@@ -4,14 +4,14 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from train_pytorch_model.azure.request import DATA, VARIABLES, Submission, Workspace
+from train_pytorch_model.config.options import OptionalName, OptionalPath, Switch
+from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.model_directory import open_model_directory
 from train_pytorch_model.formats.outputs import check_output
 from train_pytorch_model.inputs import opening
 from train_pytorch_model.machine.console import logger, set_up
-from train_pytorch_model.submission.request import DATA, VARIABLES, Submission, Workspace
-from train_pytorch_model.words.errors import ParameterError
-from train_pytorch_model.words.settings import OptionalName, OptionalPath, Switch
 
 
 @dataclass(frozen=True, kw_only=True)

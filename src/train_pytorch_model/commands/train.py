@@ -2,10 +2,7 @@
 
 import os
 import shlex
-import shutil
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,20 +10,21 @@ from typing import TYPE_CHECKING
 import tyro
 
 from train_pytorch_model import __version__
+from train_pytorch_model.commands.next_steps import PROGRAM, scoring_commands
 from train_pytorch_model.commands.processes import on_this_host, options_of, run_in_processes
-from train_pytorch_model.formats import run_folder
-from train_pytorch_model.formats.outputs import check_apart, check_output
-from train_pytorch_model.formats.run_folder import TRAINED_MODEL, RunFolder, is_azure_job
+from train_pytorch_model.commands.run_output import is_unfinished, recorded_failures
+from train_pytorch_model.config.options import Switch
+from train_pytorch_model.config.train_config import TrainConfig
+from train_pytorch_model.formats import trained_directory
+from train_pytorch_model.formats.azure_job import is_azure_job
+from train_pytorch_model.formats.outputs import check_apart
+from train_pytorch_model.formats.run_folder import TRAINED_MODEL
 from train_pytorch_model.inputs.opening import OpenedInputs, open_training_inputs
 from train_pytorch_model.machine.console import log_file, logger, set_up
-from train_pytorch_model.machine.launch import is_alone, rank_of
-from train_pytorch_model.words.errors import TrainingError, UserError, parameter
-from train_pytorch_model.words.settings import Switch, TrainConfig
+from train_pytorch_model.machine.launch import rank_of
 
 if TYPE_CHECKING:
     from train_pytorch_model.distributed.world import World
-
-PROGRAM = "python -m train_pytorch_model"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +105,7 @@ class Train:
             self._say_what_next()
 
     def _say_what_next(self) -> None:
-        if (report := self.trained_model / run_folder.REPORT).exists():
+        if (report := self.trained_model / trained_directory.REPORT).exists():
             logger.info(f"Report on the training and the model: {report}")
         if is_azure_job():
             logger.info(
@@ -126,79 +124,3 @@ class Train:
             f"mlflow models serve --model-uri {model} --env-manager local --port 5001",
         ):
             logger.info(f"  {command}")
-
-
-def scoring_commands(model: Path) -> Iterator[str]:
-    """Yield the lines of a shell that predict new images with a model."""
-    yield from activation_commands()
-    yield "# FOLDER: new images"
-    trained = f"--trained-model {shlex.quote(str(model))}"
-    yield f"{PROGRAM} score {trained} --dataset FOLDER --scored-dataset scores"
-
-
-def activation_commands() -> Iterator[str]:
-    """Yield the command that activates this virtual environment; nothing if `python` is already its
-    own.
-    """
-    if sys.prefix == sys.base_prefix:
-        return
-    python, programs = shutil.which("python"), Path(sys.executable).parent
-    if python is None or Path(python).parent != programs:
-        root, here = Path(sys.prefix), Path.cwd()
-        root = root.relative_to(here) if root.is_relative_to(here) else root
-        script = shlex.quote(str(root / programs.name / "activate"))
-        yield script if os.name == "nt" else f"source {script}"
-
-
-def is_unfinished(
-    output: Path,
-    inputs: OpenedInputs,
-    parameters: TrainConfig,
-    fresh: bool,
-    name: str = TRAINED_MODEL,
-) -> bool:
-    """Check that a run can go on; False, cleared, if it is complete.
-
-    Raises `OutputDirectoryError`.
-    """
-    is_main, run = rank_of(os.environ) == 0, RunFolder.beside(output)
-    if run_folder.published_fingerprint(output) == inputs.fingerprint(parameters):
-        logger.info(f"{output} is already complete, from this same command.")
-        if fresh:
-            logger.info(
-                f"{parameter('fresh')} is for unfinished runs: to train again, name another output."
-            )
-        if is_main and run.token:
-            run.remove()
-        return False
-    if is_main and not fresh and run.restore_from_output():
-        logger.info(f"The checkpoint is the copy in {output}")
-    check_output(output, name, by_writing=is_main, token=run.token)
-    if is_main and not run.root.exists():
-        check_output(run.root, name)
-    if is_main and not fresh:
-        run.check_resumable(inputs.fingerprint(parameters))
-    num_images = len(inputs.training) + len(inputs.validation)
-    next_step = "; loading PyTorch" if is_alone(os.environ) else ""
-    logger.info(f"Checked {num_images:,} images{next_step}")
-    return True
-
-
-@contextmanager
-def recorded_failures(output: Path, rank: int) -> Iterator[None]:
-    """Record an error that ends the `with` in the run's folder, unless a run, maybe another, writes
-    there.
-    """
-    try:
-        yield
-    except UserError as error:
-        # Of torchrun the status is always 1, and a cluster only says Failed.
-        is_hidden = "TORCHELASTIC_RUN_ID" in os.environ or is_azure_job()
-        if is_hidden or isinstance(error, TrainingError):
-            from train_pytorch_model.formats.run_lock import is_locked
-
-            run = RunFolder.beside(output)
-            if not is_locked(run.root):
-                run.fail(error, rank)
-                logger.info(f"The files of the failed run are in {run.root}")
-        raise

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from train_pytorch_model.config.options import Switch
+from train_pytorch_model.config.wording import flag, out_of_range
+from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats import transformation_directory as directory
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.formats.transformation_directory import OPERATIONS
-from train_pytorch_model.inputs.bad_images import read_headers, without_bad_images
+from train_pytorch_model.inputs.headers import read_headers
+from train_pytorch_model.inputs.unreadable_images import without_bad_images
 from train_pytorch_model.machine.console import logger, set_up
-from train_pytorch_model.words.errors import ParameterError, out_of_range
-from train_pytorch_model.words.settings import Switch, flag
 
 OUTPUT = "output"
 TRANSFORMATION = "Input image transformation"  # the ports' names in the designer

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 
+from train_pytorch_model.commands.convert import Convert
+from train_pytorch_model.commands.evaluate import Evaluate
 from train_pytorch_model.commands.export import Export
 from train_pytorch_model.commands.fit import Fit, Quickstart
-from train_pytorch_model.commands.images import Convert, Split
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.commands.predict import Evaluate, Score
 from train_pytorch_model.commands.program import Command
+from train_pytorch_model.commands.score import Score
+from train_pytorch_model.commands.split import Split
 from train_pytorch_model.commands.submit import Submit
 from train_pytorch_model.commands.train import Train
 from train_pytorch_model.commands.transform import InitTransformation, Transform

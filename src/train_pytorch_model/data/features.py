@@ -15,8 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from train_pytorch_model.data.cache import Views
-from train_pytorch_model.data.loader import Batch, ImageRead, Pass, PlannedBatch
+from train_pytorch_model.data.batch import Batch
+from train_pytorch_model.data.cache_plan import Views
+from train_pytorch_model.data.epoch_plan import PlannedBatch
+from train_pytorch_model.data.loader import ImageRead, Pass
 
 Compute = Callable[
     [Tensor], Tensor

@@ -1,30 +1,30 @@
 """Batches of pixels: planned, the same on every process; prepared in threads; mixed by CutMix."""
 
 import functools
-import math
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass, replace
-from random import Random
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from train_pytorch_model.data import preparation
+from train_pytorch_model.config.seeds import derive_seed
+from train_pytorch_model.data.batch import Batch
 from train_pytorch_model.data.cache import NO_CACHE, Cache
-from train_pytorch_model.data.decoders import Decoders, ImageRequest, fill
-from train_pytorch_model.data.preparation import Preparation, for_inference
+from train_pytorch_model.data.decoder_processes import Decoders, fill
+from train_pytorch_model.data.epoch_plan import PlannedBatch
+from train_pytorch_model.data.preparation import Preparation, __name__, for_inference
+from train_pytorch_model.data.requests import ImageRequest
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.pixels import Decode, Pixels
 from train_pytorch_model.image_classifier.spec import Framing
-from train_pytorch_model.words.settings import derive_seed
 
 Read = Callable[
     [int, Decode], Pixels
@@ -35,72 +35,6 @@ PREFETCHED_BATCHES = 4  # in preparation or ready, ahead of the one in use
 # often.
 MAX_GROUP = 8
 MIN_GROUPS = 4  # of a batch, so that it is ready soon
-
-
-@dataclass(frozen=True)
-class PlannedBatch:
-    """One process's images of a step."""
-
-    indices: (
-        np.ndarray
-    )  # (B,), int64: indices in the dataset; empty if other processes take all of them
-    global_count: int  # images of all processes in this step
-
-
-def plan_training(
-    num_images: int,
-    batch_size: int,
-    min_local_batch: int,
-    seed: int,
-    epoch: int,
-    rank: int,
-    world_size: int,
-    images_done: int = 0,
-) -> list[PlannedBatch]:
-    """One process's batches of an epoch: each image once over all processes, in a new order every
-    epoch.
-
-    The first `images_done` images of that order are skipped: they were trained before. All steps
-    have equally many images, give or take one: a last step of two left-over images would move the
-    weights as far as a step of sixteen. No process gets fewer than `min_local_batch` images: a step
-    that is too small for all goes to fewer of them, and one that is too small for a single process
-    is dropped.
-    """
-    order = np.random.default_rng(derive_seed(seed, "order", epoch)).permutation(num_images)[
-        images_done:
-    ]
-    batches = []
-    for indices in np.array_split(order, _num_steps(len(order), batch_size * world_size)):
-        if takers := min(world_size, len(indices) // min_local_batch):
-            own = np.array_split(indices, takers)[rank] if rank < takers else indices[:0]
-            # A copy: a view would keep the whole permutation in memory.
-            batches.append(PlannedBatch(own.copy(), len(indices)))
-    return batches
-
-
-def num_training_steps(
-    num_images: int, batch_size: int, min_local_batch: int, world_size: int
-) -> int:
-    """Steps of an epoch: the length of every process's plan."""
-    steps = _num_steps(num_images, batch_size * world_size)
-    fewest, larger = divmod(num_images, steps)
-    if fewest >= min_local_batch:
-        return steps
-    return larger if fewest + 1 >= min_local_batch else 0
-
-
-def _num_steps(num_images: int, global_batch_size: int) -> int:
-    """The fewest steps that hold all images; without any, one that is empty."""
-    return max(1, -(-num_images // global_batch_size))
-
-
-def plan_validation(
-    num_images: int, batch_size: int, rank: int, world_size: int
-) -> list[PlannedBatch]:
-    """Batches of consecutive images, the same for any number of processes, dealt out round-robin."""
-    starts = range(rank * batch_size, num_images, batch_size * world_size)
-    batches = [np.arange(start, min(start + batch_size, num_images)) for start in starts]
-    return [PlannedBatch(indices, len(indices)) for indices in batches]
 
 
 @dataclass(frozen=True)
@@ -119,20 +53,6 @@ class ImageRead:
 
     def __call__(self, index: int, decode: Decode) -> Pixels:
         return self.preparation(self.request(index), self.cache.remember, decode)
-
-
-@dataclass(frozen=True)
-class Batch:
-    """One process's images of a step."""
-
-    # (B, 3, H, W), uint8, channels last; or features (B, D) of a frozen backbone. B may be 0.
-    images: Tensor
-    targets: (
-        Tensor  # (B,), int64: class indices; or with CutMix (B, categories), float32: probabilities
-    )
-    indices: np.ndarray  # (B,), int64: the images' indices in the dataset
-    global_count: int  # images planned in this step over all processes
-    rejected: dict[int, str]  # planned images that cannot be read, not in the batch: index → reason
 
 
 @dataclass(frozen=True)
@@ -155,7 +75,7 @@ def start_decoders(world: World) -> AbstractContextManager[Decoders]:
     """The decoder processes of a training process, for a `with`; for a GPU they import PyTorch as
     well.
     """
-    return closing(Decoders([preparation.__name__] if num_readers(world) else []))
+    return closing(Decoders([__name__] if num_readers(world) else []))
 
 
 def start_readers(world: World) -> AbstractContextManager[Decoders | None]:
@@ -275,66 +195,6 @@ class _PendingBatch:
     slots: Tensor  # (B, H, W, 3), uint8
     class_indices: np.ndarray
     futures: Sequence[Future[list[str | None]]]
-
-
-def on_device(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
-    """The same batches on a device; a GPU receives each one while it still computes the previous
-    one.
-    """
-    if device.type != "cuda":
-        for batch in batches:
-            yield replace(batch, images=batch.images.to(device), targets=batch.targets.to(device))
-        return
-    copying = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    ahead: deque[tuple[Batch, torch.cuda.Event]] = deque()
-    for batch in batches:
-        with torch.cuda.stream(copying):
-            images = batch.images.to(device, non_blocking=True)
-            targets = batch.targets.pin_memory().to(device, non_blocking=True)
-            ahead.append((replace(batch, images=images, targets=targets), copying.record_event()))
-        if len(ahead) > 1:
-            yield _await_copy(*ahead.popleft())
-    while ahead:
-        yield _await_copy(*ahead.popleft())
-
-
-def _await_copy(batch: Batch, copied: torch.cuda.Event) -> Batch:
-    computing = torch.cuda.current_stream(batch.images.device)
-    computing.wait_event(copied)  # the device waits, not this process
-    for tensor in (batch.images, batch.targets):
-        tensor.record_stream(computing)  # so that its memory is not reused too early
-    return batch
-
-
-def with_cutmix(batch: Batch, num_categories: int, probability: float, seed: int) -> Batch:
-    """A batch for training with CutMix (Yun et al. 2019): its targets are probabilities (B, C),
-    float32.
-
-    With this `probability`, as `seed` decides, a box of each image shows the image before it at its
-    place; it covers a uniformly distributed fraction of the area, which is the probability of the
-    other's category. `v2.CutMix` draws from PyTorch's CPU generator, which a GPU's run does not
-    seed. Never waits for a device.
-    """
-    images, classes = batch.images, batch.targets.unsqueeze(1)  # (B, 3, H, W), (B, 1)
-    targets = torch.zeros(len(classes), num_categories, device=classes.device).scatter_(
-        1, classes, 1.0
-    )
-    random = Random(seed)
-    if random.random() >= probability:
-        return replace(batch, targets=targets)
-    height, width = images.shape[2:]
-    side = math.sqrt(random.random())
-    rows, columns = round(height * side), round(width * side)
-    top, left = random.randint(0, height - rows), random.randint(0, width - columns)
-    box = (..., slice(top, top + rows), slice(left, left + columns))
-    mixed = images.clone(memory_format=torch.preserve_format)
-    mixed[box] = images[box].roll(
-        1, dims=0
-    )  # the order of a batch is random: any neighbour will do
-    area = rows * columns / (height * width)
-    return replace(
-        batch, images=mixed, targets=targets * (1 - area) + targets.roll(1, dims=0) * area
-    )
 
 
 def read_for_training(

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-from train_pytorch_model.data.decoders import Decoders, ImageRequest, highest_value_as_pixel
+from train_pytorch_model.data.decoder_processes import Decoders, highest_value_as_pixel
 from train_pytorch_model.data.loader import start_decoders
+from train_pytorch_model.data.requests import ImageRequest
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.listing import evenly_spaced
@@ -27,7 +28,7 @@ from train_pytorch_model.image_classifier import decoding
 from train_pytorch_model.image_classifier.decoding import MAX_WHITE, UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import resize
 from train_pytorch_model.inputs.opening import OpenedInputs, TrainingInputs
-from train_pytorch_model.machine.system import usable_cores
+from train_pytorch_model.machine.cores import usable_cores
 
 MAX_IMAGES = 256  # sampled: 0.4 s for photographs of 500 x 375 px on two cores
 MAX_CATEGORIES = 8  # evenly spaced: 8 categories of 32 images are more conclusive than 64 of 4

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from train_pytorch_model.errors import InvalidDatasetError
 from train_pytorch_model.formats import image_directory, image_list, label_table
 from train_pytorch_model.formats.archive import DIRECTORY_FILES, KINDS, Unpacked, extract
 from train_pytorch_model.formats.image_directory import (
@@ -22,9 +23,8 @@ from train_pytorch_model.formats.outputs import unfinished
 from train_pytorch_model.formats.reading import META, MalformedFileError, explain_missing
 from train_pytorch_model.formats.writing import UnreadableFileError, copy_file, in_order
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, read_size
-from train_pytorch_model.inputs.bad_images import list_left_out, without_bad_images
+from train_pytorch_model.inputs.unreadable_images import list_left_out, without_bad_images
 from train_pytorch_model.machine.console import logger, progress_bar
-from train_pytorch_model.words.errors import InvalidDatasetError
 
 PORT = "Input dataset"
 OUTPUT = "output"

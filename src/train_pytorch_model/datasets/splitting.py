@@ -12,18 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from train_pytorch_model.data.decoders import Decoders
+from train_pytorch_model.config.seeds import derive_seed
+from train_pytorch_model.data.decoder_processes import Decoders
+from train_pytorch_model.errors import InvalidDatasetError, ParameterError
 from train_pytorch_model.formats import image_directory
 from train_pytorch_model.formats.image_directory import ImageDirectory, writing_image_directory
 from train_pytorch_model.formats.listing import repeats_in
 from train_pytorch_model.formats.outputs import empty_directory, missing_directories, remove_empty
 from train_pytorch_model.formats.writing import UnreadableFileError, copy_file, in_order
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
-from train_pytorch_model.inputs.twins import NUM_BYTES, find_pairs, identical_pairs, perceptual_hash
 from train_pytorch_model.machine.console import Bar, progress_bar
-from train_pytorch_model.machine.system import usable_cores
-from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError
-from train_pytorch_model.words.settings import derive_seed
+from train_pytorch_model.machine.cores import usable_cores
+from train_pytorch_model.quality.identical_files import identical_pairs
+from train_pytorch_model.quality.near_duplicates import NUM_BYTES, find_pairs, perceptual_hash
 
 PARENT = "parent"
 HASHED_SIDE = 64  # px: a JPEG is decoded at an eighth of its size, in a third of the time

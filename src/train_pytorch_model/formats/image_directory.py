@@ -34,12 +34,13 @@ from typing import IO, Any
 
 import numpy as np
 
+from train_pytorch_model.config.wording import bulleted
+from train_pytorch_model.errors import InvalidDatasetError, NotLabeledDatasetError
 from train_pytorch_model.formats import image_list, listing, reading
 from train_pytorch_model.formats.listing import SUFFIXES, UNLABELLED, Listing, is_utf8
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.reading import INCOMPLETE, META
 from train_pytorch_model.formats.writing import write_json
-from train_pytorch_model.words.errors import InvalidDatasetError, NotLabeledDatasetError, bulleted
 
 IMAGE_LIST = "images.lst"
 IMAGE_FOLDER = "image"

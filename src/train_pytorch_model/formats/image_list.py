@@ -18,11 +18,11 @@ from typing import IO, Any
 import msgspec
 import numpy as np
 
+from train_pytorch_model.config.wording import bulleted, counted
 from train_pytorch_model.formats import listing, reading
 from train_pytorch_model.formats.listing import UNLABELLED, Listing
 from train_pytorch_model.formats.reading import NOT_JSON, MalformedFileError, is_really_inside
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, small_jpeg
-from train_pytorch_model.words.errors import bulleted, counted
 
 TYPE = "ImageDirectory"
 SCHEMA = "_schema.json"

@@ -26,6 +26,8 @@ from urllib.parse import unquote
 import msgspec
 import numpy as np
 
+from train_pytorch_model.config.wording import bulleted, parameter
+from train_pytorch_model.errors import InvalidDatasetError
 from train_pytorch_model.formats import listing, reading
 from train_pytorch_model.formats.image_directory import (
     ImageDirectory,
@@ -35,7 +37,6 @@ from train_pytorch_model.formats.image_directory import (
 from train_pytorch_model.formats.image_list import PresentFiles
 from train_pytorch_model.formats.listing import UNLABELLED, Listing
 from train_pytorch_model.formats.reading import META, NOT_JSON, MalformedFileError, read_lines
-from train_pytorch_model.words.errors import InvalidDatasetError, bulleted, parameter
 
 TABLES = ("metadata.jsonl", "metadata.csv", "labels.csv")  # looked for in a folder, in this order
 TABLE_SUFFIXES = (".csv", ".tsv")

@@ -19,8 +19,8 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
+from train_pytorch_model.config.wording import bulleted
 from train_pytorch_model.formats.reading import META, MalformedFileError, is_really_inside
-from train_pytorch_model.words.errors import bulleted
 
 UNLABELLED = -1
 # Keys of `Listing.ignored`.

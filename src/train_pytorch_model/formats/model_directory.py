@@ -43,12 +43,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from train_pytorch_model.config.recipe import Recipe
+from train_pytorch_model.errors import InvalidModelDirectoryError, ParameterError
 from train_pytorch_model.formats import reading
 from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.formats.writing import write_csv, write_yaml
 from train_pytorch_model.image_classifier import architectures
-from train_pytorch_model.words.errors import InvalidModelDirectoryError, ParameterError
-from train_pytorch_model.words.settings import Recipe
 
 TYPE = "ModelDirectory"
 SPEC = "model_spec.yaml"

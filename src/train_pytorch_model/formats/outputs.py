@@ -13,10 +13,11 @@ from stat import S_ISDIR
 from tempfile import TemporaryFile
 from typing import Any
 
+from train_pytorch_model.config.wording import parameter
+from train_pytorch_model.errors import OutputDirectoryError, UnfinishedOutputError
 from train_pytorch_model.formats.reading import INCOMPLETE, META
 from train_pytorch_model.formats.run_folder import LOCK, TRAINED_MODEL, RunFolder
 from train_pytorch_model.formats.writing import read_back, write_yaml
-from train_pytorch_model.words.errors import OutputDirectoryError, UnfinishedOutputError, parameter
 
 PROBE = ".write-test-"
 FILE_SUFFIXES = frozenset(

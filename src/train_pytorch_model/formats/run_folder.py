@@ -26,24 +26,17 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from train_pytorch_model.formats import reading
-from train_pytorch_model.formats.reading import INCOMPLETE, META, MalformedFileError, read_json
-from train_pytorch_model.formats.writing import write_durably, write_json
-from train_pytorch_model.words.errors import OutputDirectoryError, UserError, parameter
+from train_pytorch_model.config.wording import parameter
+from train_pytorch_model.errors import OutputDirectoryError, UserError
+from train_pytorch_model.formats.azure_job import OUTPUTS, is_azure_job, write_record
+from train_pytorch_model.formats.reading import INCOMPLETE, MalformedFileError, read_json
+from train_pytorch_model.formats.trained_directory import METRICS, write_metrics
+from train_pytorch_model.formats.writing import write_durably
 
-MANIFEST = "manifest.json"
-METRICS = "metrics.jsonl"
-REPORT = "report.html"
-MODEL_CARD = "model_card.md"
-AZUREML_MODEL = "azureml_model.yaml"
-EVALUATION = "evaluation"  # of `fit`, a folder in the trained directory
 STATUS = "status.json"
-OUTPUTS = Path("outputs")  # of an Azure ML job
-ERROR_INFO = "error_info.json"
 CONFIG = "config.json"
 CHECKPOINTS = "checkpoints"
 LOCK = "lock"
@@ -57,15 +50,6 @@ UNTRAINED = "untrained-"
 class _Config(msgspec.Struct):
     token: str = ""
     fingerprint: dict[str, str] = {}
-
-
-class _File(msgspec.Struct):
-    sha256: str
-
-
-class _Manifest(msgspec.Struct):
-    files: dict[str, _File]
-    fingerprint: dict[str, str] | None = None
 
 
 class RunFolder:
@@ -205,7 +189,7 @@ class RunFolder:
     def fail(self, error: UserError, rank: int) -> None:
         """Record how the run failed, for anyone who cannot see its exit status."""
         last = max(map(str, self.checkpoints.glob("*.json")), default=None)
-        _tell(
+        write_record(
             self.root / STATUS,
             error,
             rank,
@@ -255,41 +239,6 @@ def _newest(folder: Path) -> str:
     return max((path.name for path in folder.glob(f"{CHECKPOINTS}/*.json")), default="")
 
 
-def write_metrics(path: Path, history: Sequence[Mapping[str, Any]]) -> None:
-    """Write `metrics.jsonl`, one line per epoch. Raises `OSError`."""
-    path.write_text("".join(json.dumps(record) + "\n" for record in history), encoding="ascii")
-
-
-def leave_error_info(error: UserError, rank: int) -> None:
-    """Report to an Azure ML job what went wrong."""
-    _tell(OUTPUTS / ERROR_INFO, error, rank)
-
-
-def remove_error_info() -> None:
-    """Remove what an earlier start of this job, or a verb before this one, has left on this
-    machine.
-    """
-    with suppress(OSError):
-        (OUTPUTS / ERROR_INFO).unlink(missing_ok=True)
-
-
-def _tell(path: Path, error: UserError, by_rank: int, **more: object) -> None:
-    """Write a record if possible.
-
-    All ranks report the same error; rank 0's record takes precedence.
-    """
-    cause = {"class": type(error).__name__, "code": error.code, "message": str(error)}
-    with suppress(OSError):
-        if by_rank == 0 or not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(cause | {"exit_status": error.exit_status} | more, indent=2))
-
-
-def is_azure_job() -> bool:
-    """Whether Azure ML runs this process."""
-    return "AZUREML_RUN_ID" in os.environ
-
-
 def differing_options(
     one: Mapping[str, str], other: Mapping[str, str]
 ) -> Iterator[tuple[str, str, str]]:
@@ -306,44 +255,3 @@ def differing_options(
             )
         elif before != after:
             yield f"--{name.replace('_', '-')}", "", ""
-
-
-def write_manifest(root: Path, fingerprint: Mapping[str, str]) -> None:
-    """Describe all files of a trained directory, just before `_meta.yaml` completes it."""
-    files = {
-        path.relative_to(root).as_posix(): {
-            "size": path.stat().st_size,
-            "sha256": reading.sha256_of(path),
-        }
-        for path in sorted(root.rglob("*"))
-        if path.is_file() and path.name != INCOMPLETE
-    }
-    write_json(root / MANIFEST, {"files": files, "fingerprint": dict(fingerprint)})
-
-
-def differences(root: Path) -> list[str]:
-    """Return the differences of a trained directory from its manifest; empty if every file is
-    unchanged.
-    """
-    try:
-        manifest = read_json(root / MANIFEST, _Manifest)
-    except MalformedFileError as error:
-        return [str(error)]
-    found = []
-    for name, file in manifest.files.items():
-        try:
-            if reading.sha256_of(reading.file_inside(root, name)) != file.sha256:
-                found.append(f"{name} has changed since it was written")
-        except MalformedFileError as error:
-            found.append(str(error))
-    return found
-
-
-def published_fingerprint(root: Path) -> dict[str, str] | None:
-    """Return the fingerprint of the run that wrote a complete trained directory; None if it has
-    none.
-    """
-    if (root / META).exists() and not (root / INCOMPLETE).exists():
-        with suppress(MalformedFileError):
-            return read_json(root / MANIFEST, _Manifest).fingerprint
-    return None

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from filelock import LeaseSettingsMismatch, SoftFileLease, Timeout
 
+from train_pytorch_model.config.wording import parameter
+from train_pytorch_model.errors import OutputDirectoryError
 from train_pytorch_model.formats.run_folder import LOCK, TRAINED_MODEL, unwritable
-from train_pytorch_model.machine.system import start_of
-from train_pytorch_model.words.errors import OutputDirectoryError, parameter
+from train_pytorch_model.machine.liveness import start_of
 
 SILENCE_S = 30.0  # it is renewed three times as often
 POLL_S = 0.5

@@ -25,11 +25,12 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from train_pytorch_model.config.wording import bulleted
+from train_pytorch_model.errors import InvalidTransformationDirectoryError
 from train_pytorch_model.formats import reading
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.reading import META, MalformedFileError
 from train_pytorch_model.formats.writing import write_json
-from train_pytorch_model.words.errors import InvalidTransformationDirectoryError, bulleted
 
 TYPE = "TransformationDirectory"
 TRANSFORMS = "_transforms.json"

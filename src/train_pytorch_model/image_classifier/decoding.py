@@ -5,14 +5,16 @@ import logging
 import math
 import os
 import re
-import struct
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from PIL import Image, PngImagePlugin, TiffImagePlugin, UnidentifiedImageError
+from PIL import Image, PngImagePlugin, UnidentifiedImageError
+
+from .orientation import UPRIGHT, find_png_exif, orientation_of
+from .unidentified import File, describe_file, head_of, is_heif
 
 FORMATS = ("JPEG", "PNG", "WEBP", "AVIF", "BMP", "TIFF", "PPM", "GIF")
 MAX_PIXELS = 90_000_000
@@ -31,52 +33,10 @@ PngImagePlugin.MAX_TEXT_CHUNK = 16 << 20
 logging.getLogger(
     "PIL"
 ).propagate = False  # what it logs about damaged files is not for the terminal
-
-PNG_SIGNATURE_BYTES = 8
-MAX_PNG_CHUNKS = 100_000  # looked at; the pixels of 90 megapixels are in some ten thousand
-MAX_EXIF_BYTES = 1 << 16  # the limit of a JPEG
 HEAD_BYTES = (
     1 << 16
 )  # of a file; a TIFF's description may be behind its pixels, and is unknown then
-HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
-
-_ORIENTATION_TAG = 0x0112
 _DEEP_COLOURS = re.compile(r"RGB[AX]?;16")  # Pillow's names of raw pixels
-_UPRIGHT = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-
-
-TAKEN = "JPEG, PNG, GIF, WebP, AVIF, HEIC, BMP, TIFF, PPM, PGM"
-# First bytes → what such a file is. Those that are letters are in lower case.
-SIGNATURES: Mapping[bytes, str] = {
-    b"version https://git-lfs.github.com/": "a pointer of git-LFS, not the image: run `git lfs pull`",
-    b"/annex/objects/": "a pointer of git-annex, not the image: run `git annex get`",
-    b"../.git/annex/": "a pointer of git-annex, not the image: run `git annex get`",
-    b"<!doctype html": "a web page, not an image: its download failed",
-    b"<html": "a web page, not an image: its download failed",
-    b"<svg": "an SVG drawing: convert it to PNG",
-    b"<?xml": "an XML text, such as an SVG drawing or the error of a download, not an image",
-    b"{": "a JSON text, not an image",
-    b"gif8": "a damaged GIF",
-    b"%pdf": "a PDF: convert it to PNG",
-    b"8bps": "a Photoshop file: convert it to PNG",
-    b"pk\x03\x04": "a zip archive, not an image",
-    b"\x93numpy": "a NumPy array: convert it to PNG",
-    b"\xff\x0a": "a JPEG XL image: convert it to JPEG or PNG",
-    b"\x00\x00\x00\x0cjxl ": "a JPEG XL image: convert it to JPEG or PNG",
-    b"\x00\x00\x00\x0cjp  ": "a JPEG 2000 image: convert it to JPEG or PNG",
-    b"\xffo\xffq": "a JPEG 2000 image: convert it to JPEG or PNG",
-}
-SAMPLE_KINDS = {1: "unsigned", 2: "signed", 3: "floating-point", 5: "complex", 6: "complex"}
-
-File = str | os.PathLike[str] | BinaryIO
 
 
 class Colours(NamedTuple):
@@ -104,11 +64,9 @@ def read_size(file: File) -> tuple[int, int]:
     with open_image(file) as image:
         width, height = image.size
         if isinstance(image, PngImagePlugin.PngImageFile) and "exif" not in image.info and image.fp:
-            image.info["exif"] = _find_png_exif(
-                image.fp
-            )  # for which Pillow would decode all pixels
+            image.info["exif"] = find_png_exif(image.fp)  # for which Pillow would decode all pixels
         is_turned = (
-            _orientation(image) >= 5 and image.format != "TIFF"
+            orientation_of(image) >= 5 and image.format != "TIFF"
         )  # Pillow turns a TIFF itself
         return (width, height) if is_turned else (height, width)
 
@@ -179,7 +137,7 @@ def _open(file: File) -> Image.Image:
     try:
         return Image.open(file, formats=FORMATS)
     except UnidentifiedImageError:
-        if not _is_heif(_head(file, 12)):
+        if not is_heif(head_of(file, 12)):
             raise
     import pillow_heif
 
@@ -207,8 +165,8 @@ def upright_rgb(image: Image.Image, colours: Colours) -> Image.Image:
     if is_dark:
         scale = MAX_WHITE / colours.white_level
         upright = upright.point([min(255, round(value * scale)) for value in range(256)] * 3)
-    orientation = _orientation(image)
-    return upright.transpose(_UPRIGHT[orientation]) if orientation in _UPRIGHT else upright
+    orientation = orientation_of(image)
+    return upright.transpose(UPRIGHT[orientation]) if orientation in UPRIGHT else upright
 
 
 def _has_16_bits(image: Image.Image) -> bool:
@@ -220,28 +178,6 @@ def _has_deep_colours(image: Image.Image) -> bool:
     eight.
     """
     return bool(_DEEP_COLOURS.search(str(getattr(image, "tile", [])[:1])))
-
-
-def _find_png_exif(file: IO[bytes]) -> bytes:
-    """The EXIF chunk of a PNG, which may come after its pixels; empty if there is none."""
-    file.seek(PNG_SIGNATURE_BYTES)
-    for _ in range(MAX_PNG_CHUNKS):
-        header = file.read(8)
-        length, kind = struct.unpack(">I4s", header) if len(header) == 8 else (0, b"IEND")
-        if kind == b"eXIf":
-            return file.read(min(length, MAX_EXIF_BYTES))
-        if kind == b"IEND":
-            break
-        file.seek(length + 4, os.SEEK_CUR)  # and its checksum
-    return b""
-
-
-def _orientation(image: Image.Image) -> int:
-    try:
-        value = image.getexif().get(_ORIENTATION_TAG, 1)
-    except Exception:  # broken metadata is no reason to reject the image
-        return 1
-    return value if value in _UPRIGHT else 1
 
 
 def _rgb(image: Image.Image, colours: Colours) -> Image.Image:
@@ -266,62 +202,7 @@ def _reason(error: Exception, file: File) -> str:
         case PermissionError():
             return "no permission to read the file"
         case UnidentifiedImageError():
-            return _describe(_head(file, HEAD_BYTES))
+            return describe_file(head_of(file, HEAD_BYTES))
         case OSError(errno=int()):
             return f"the file cannot be read: {error.strerror}"
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
-
-
-def _head(file: File, count: int) -> bytes:
-    if isinstance(file, str | os.PathLike):
-        with open(file, "rb") as opened:  # noqa: PTH123, Pillow's kind of path
-            return opened.read(count)
-    file.seek(0)
-    return file.read(count)
-
-
-def _is_heif(head: bytes) -> bool:
-    """Whether a file that begins with `head` is a HEIC or HEIF photograph, whatever its name says."""
-    return head[4:8] == b"ftyp" and head[8:12] in HEIF_BRANDS
-
-
-def _describe(head: bytes) -> str:
-    """What a file that begins with `head` is, which is no image of `FORMATS`, and what to do about
-    it.
-    """
-    if not head:
-        return "the file is empty: a download that failed, or a placeholder of cloud storage"
-    if not any(head):
-        return (
-            "the file holds only zeros: a copy that was cut off, or a placeholder of cloud storage"
-        )
-    if head[4:8] == b"ftyp" and head[8:12] in (b"avif", b"avis"):
-        return "an AVIF image that is damaged, or Pillow here has no AVIF"
-    if head[4:8] == b"ftyp" and not _is_heif(head):
-        return "a video, not an image"
-    if head[:4] == b"II*\0" and head[8:10] == b"CR":
-        return "a camera's raw file: convert it to JPEG"
-    if head[128:132] == b"DICM":
-        return "a DICOM file: convert it to PNG"
-    if head[:4] in (b"II*\0", b"MM\0*") and (layout := _tiff_layout(head)):
-        return layout
-    start = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
-    fallback = f"not an image of a known format ({TAKEN})"
-    return next(
-        (text for signature, text in SIGNATURES.items() if start.startswith(signature)), fallback
-    )
-
-
-def _tiff_layout(head: bytes) -> str:
-    """Return what is unusual about a TIFF's bands; empty if it cannot be told."""
-    try:
-        tags = TiffImagePlugin.ImageFileDirectory_v2(head[:8])
-        file = io.BytesIO(head)
-        file.seek(tags.next)
-        tags.load(file)
-        bits, bands = max(tags.get(258, (1,))), tags.get(277, 1)
-        kind = SAMPLE_KINDS.get(tags.get(339, (1,))[0], "unknown")
-    except Exception:  # Pillow's parser raises far more than OSError
-        return ""
-    samples = f"{bands} bands of {bits} bits" if bands > 1 else f"{bits} bits"
-    return f"a TIFF of {samples} ({kind}): convert it to unsigned 8 bits, or one band of 16"

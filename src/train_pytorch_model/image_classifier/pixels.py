@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from .decoding import AS_USUAL, Colours, File, decode, limit_size
+from .decoding import AS_USUAL, Colours, decode, limit_size
 from .spec import Framing
+from .unidentified import File
 
 Pixels = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]  # (height, width, 3), RGB
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from train_pytorch_model.config.wording import MAX_LISTED_PROBLEMS, counted, parameter
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.model_directory import ModelDirectory, renamed_by_type_inference
-from train_pytorch_model.formats.run_folder import published_fingerprint
-from train_pytorch_model.inputs.twins import IdenticalFiles
-from train_pytorch_model.words.errors import MAX_LISTED_PROBLEMS, counted, parameter
+from train_pytorch_model.formats.trained_directory import published_fingerprint
+from train_pytorch_model.quality.identical_files import IdenticalFiles
 
 IMBALANCE = (
     10  # largest to smallest category; from this ratio on, rare categories are hardly learned

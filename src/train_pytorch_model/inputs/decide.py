@@ -4,13 +4,13 @@ import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from train_pytorch_model.config import train_config
+from train_pytorch_model.config.recipe import MIN_IMAGE_SIZE, OpenRecipe, Recipe, fits_into, sides
+from train_pytorch_model.config.wording import parameter
 from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.image_classifier import spec
 from train_pytorch_model.image_classifier.architectures import family_of
 from train_pytorch_model.image_classifier.spec import Framing, FramingMode
-from train_pytorch_model.words import settings
-from train_pytorch_model.words.errors import parameter
-from train_pytorch_model.words.settings import MIN_IMAGE_SIZE, fits_into, sides
 
 MAX_COMMON_SIDE = (
     320  # px; larger images of a common size come from a camera, not from preprocessing
@@ -58,10 +58,10 @@ def decide(
     model: ModelDirectory,
     common_size: tuple[int, int] | None,
     categories: Sequence[str] = (),
-    epochs: int = settings.TrainConfig.epochs,
+    epochs: int = train_config.TrainConfig.epochs,
     max_common_side: int = MAX_COMMON_SIDE,
     sizes: Mapping[tuple[int, int], int] = MappingProxyType({}),
-) -> tuple[settings.OpenRecipe, str]:
+) -> tuple[OpenRecipe, str]:
     """The model's recipe with sizes, augmentation and normalization decided, and the reason for the
     size.
 
@@ -77,9 +77,7 @@ def decide(
         is_varied = min(size) >= MIN_PADDED_CROP_SIDE and epochs >= MIN_PADDED_CROP_EPOCHS
         augmentation = "padded-crop" if is_varied else "none"
     elif augmentation == "auto":
-        is_varied = (
-            recipe.crop_area != settings.Recipe.crop_area or epochs >= MIN_RANDOM_CROP_EPOCHS
-        )
+        is_varied = recipe.crop_area != Recipe.crop_area or epochs >= MIN_RANDOM_CROP_EPOCHS
         augmentation = "random-resized-crop" if is_varied else "none"
     if smoothing is None:
         smoothing = LABEL_SMOOTHING if is_common and epochs >= MIN_SMOOTHED_EPOCHS else 0.0
@@ -105,7 +103,7 @@ def decide(
         "mean": mean,
         "std": std,
     }
-    return settings.OpenRecipe(**vars(recipe) | decided), reason
+    return OpenRecipe(**vars(recipe) | decided), reason
 
 
 def _image_size(

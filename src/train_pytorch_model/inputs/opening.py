@@ -9,6 +9,17 @@ from pathlib import Path
 
 import numpy as np
 
+from train_pytorch_model.config import wording
+from train_pytorch_model.config.recipe import (
+    MAX_IMAGE_SIZE,
+    MIN_IMAGE_SIZE,
+    DecidedRecipe,
+    OpenRecipe,
+    sides,
+)
+from train_pytorch_model.config.train_config import TrainConfig
+from train_pytorch_model.config.wording import bulleted, counted, parameter
+from train_pytorch_model.errors import InvalidDatasetError, ParameterError
 from train_pytorch_model.formats import image_directory, listing
 from train_pytorch_model.formats.image_directory import (
     ImageDirectory,
@@ -22,18 +33,10 @@ from train_pytorch_model.image_classifier.architectures import family_of
 from train_pytorch_model.image_classifier.decoding import MAX_WHITE, Colours
 from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
 from train_pytorch_model.inputs import advice
-from train_pytorch_model.inputs.bad_images import BadImage, read_headers, without_bad_images
 from train_pytorch_model.inputs.decide import decide, is_early, share_shown
-from train_pytorch_model.inputs.twins import IdenticalFiles, find_identical
-from train_pytorch_model.words import settings
-from train_pytorch_model.words.errors import (
-    InvalidDatasetError,
-    ParameterError,
-    bulleted,
-    counted,
-    parameter,
-)
-from train_pytorch_model.words.settings import MAX_IMAGE_SIZE, MIN_IMAGE_SIZE, TrainConfig, sides
+from train_pytorch_model.inputs.headers import read_headers
+from train_pytorch_model.inputs.unreadable_images import BadImage, without_bad_images
+from train_pytorch_model.quality.identical_files import IdenticalFiles, find_identical
 
 UNTRAINED_MODEL = "Untrained model"
 TRAINING_DATASET = "Training dataset"
@@ -53,7 +56,7 @@ class OpenedInputs:
     model: ModelDirectory
     training: ImageDirectory
     validation: ImageDirectory
-    recipe: settings.OpenRecipe
+    recipe: OpenRecipe
     spec: ClassifierSpec
     size_reason: str
     bad_images: tuple[BadImage, ...]
@@ -95,7 +98,7 @@ class OpenedInputs:
         options. Excludes flips and white: they are decided later, from the pixels.
         """
         recipe = {
-            settings.flag(name): ",".join(map(str, value)) if isinstance(value, tuple) else value
+            wording.flag(name): ",".join(map(str, value)) if isinstance(value, tuple) else value
             for name, value in asdict(self.recipe).items()
             if name not in ("horizontal_flip", "white_level")
         }
@@ -117,7 +120,7 @@ class OpenedInputs:
     def with_flips(self, horizontal_flip: bool, reason: str = "") -> "TrainingInputs":
         """The inputs to train with: whether images are mirrored is the last entry to be decided."""
         last = {"horizontal_flip": horizontal_flip, "white_level": self.framing.colours.white_level}
-        recipe = settings.DecidedRecipe(**vars(self.recipe) | last)
+        recipe = DecidedRecipe(**vars(self.recipe) | last)
         return TrainingInputs(**vars(self) | {"recipe": recipe, "flip_reason": reason})
 
 
@@ -125,7 +128,7 @@ class OpenedInputs:
 class TrainingInputs(OpenedInputs):
     """Inputs to train with: nothing in their recipe is open."""
 
-    recipe: settings.DecidedRecipe
+    recipe: DecidedRecipe
     flip_reason: str = (
         ""  # why `pixel_decisions` found that the images must not be mirrored; empty otherwise
     )
@@ -344,7 +347,7 @@ def open_trained(path: Path) -> ModelDirectory:
 
 
 def _classifier_spec(
-    model: ModelDirectory, categories: tuple[str, ...], decided: settings.OpenRecipe
+    model: ModelDirectory, categories: tuple[str, ...], decided: OpenRecipe
 ) -> ClassifierSpec:
     colours = Colours(decided.white_level or MAX_WHITE, decided.background)
     framing = Framing(*decided.image_size, decided.crop_fraction, decided.framing, colours)

@@ -9,7 +9,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 
-from train_pytorch_model.words.errors import UserError, counted
+from train_pytorch_model.config.wording import counted
+from train_pytorch_model.errors import UserError
 
 PROGRAM = "train_pytorch_model"
 DEFAULT_PORT = 6105  # Azure ML's

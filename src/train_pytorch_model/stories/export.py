@@ -19,17 +19,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from train_pytorch_model import __version__
+from train_pytorch_model import __version__, errors
+from train_pytorch_model.config.wording import parameter
+from train_pytorch_model.errors import OutputDirectoryError, ParameterError
+from train_pytorch_model.export import checks, quantizing
+from train_pytorch_model.export.checks import OUTPUT, Check, Input, Reduction, run_onnx
 from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.formats.outputs import check_new
 from train_pytorch_model.image_classifier.classifier import ImageClassifier, Normalize
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.networks.models import build_model
-from train_pytorch_model.stories import export_check
-from train_pytorch_model.stories.export_check import OUTPUT, Check, Input, Reduction, run_onnx
-from train_pytorch_model.words import errors
-from train_pytorch_model.words.errors import OutputDirectoryError, ParameterError, parameter
+from train_pytorch_model.networks.build import build_model
 
 if TYPE_CHECKING:
     import onnx
@@ -103,11 +103,11 @@ def export(
         if reduction is not None:
             exported, described["reduction"] = _reduce(exported, network, spec, reduction, output)
         if input_kind != "tensor":
-            from train_pytorch_model.stories.onnx_framing import prepend_framing
+            from train_pytorch_model.export.framing import prepend_framing
 
             exported = prepend_framing(exported, spec.framing, input_kind)
         served = ImageClassifier(spec, network, torch.device("cpu"))
-        found = export_check.check(run_onnx(exported), served, input_kind, images)
+        found = checks.check(run_onnx(exported), served, input_kind, images)
         if not found.images:
             raise ParameterError(
                 f"{parameter('images')}: none can be read by a program that takes the input"
@@ -138,12 +138,12 @@ def _reduce(
     """
     seen = np.empty(0, np.int64)
     if reduction.precision == "int8":
-        reduced, seen = export_check.quantize(exported, reduction.images, spec)
+        reduced, seen = quantizing.quantize(exported, reduction.images, spec)
     else:
-        halved = export_check.Float16(network)
+        halved = quantizing.Float16(network)
         program = nn.Sequential(Normalize(spec.mean, spec.std), halved, nn.Softmax(dim=1))
         reduced = _to_onnx(program.eval(), spec)
-    cost = export_check.measure((exported, reduced), reduction, seen, spec)
+    cost = checks.measure((exported, reduced), reduction, seen, spec)
     logger.info(f"In {cost}")
     lost_points = 100 * (cost.accuracy_before - cost.accuracy)
     if lost_points > reduction.max_lost_points:

@@ -3,33 +3,27 @@
 Pretrained weights of torchvision and timm are downloaded unless they are in their caches.
 """
 
-import logging
-import re
-import socket
 from dataclasses import replace
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
 import torch
-import torchvision.models
 from torch import nn
-from torchvision.models._api import WeightsEnum as Weights
 
+from train_pytorch_model.config.model_options import ModelOptions
+from train_pytorch_model.config.recipe import Recipe
+from train_pytorch_model.config.seeds import derive_seed
+from train_pytorch_model.config.wording import parameter
+from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats.model_directory import MODEL, write_spec
 from train_pytorch_model.formats.outputs import writing_directory
-from train_pytorch_model.formats.reading import sha256_of
 from train_pytorch_model.image_classifier import architectures
 from train_pytorch_model.image_classifier.weights import WeightsError, write_state_dict
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.networks.models import load_weights
-from train_pytorch_model.words.errors import FailedToDownloadFilesError, ParameterError, parameter
-from train_pytorch_model.words.settings import ModelOptions, Recipe, derive_seed
+from train_pytorch_model.networks.download import fetch, fetch_from_hub, named_weights
+from train_pytorch_model.networks.load_weights import load_weights
 
 NUM_CLASSES = 1000  # of an untrained directory, as in the designer; training replaces the head
-SHA256_START = re.compile(r"-([0-9a-f]{8,})\.pth$")  # in the name of every torchvision file
-HUB_WEIGHTS = "model.safetensors"  # in a repository of the hub
-SILENCE_S = 60.0  # of a server before a download fails; by default Python waits for ever
 
 
 def initialize(options: ModelOptions, seed: int, output: Path, shows_download: bool = True) -> None:
@@ -82,53 +76,6 @@ def initialize(options: ModelOptions, seed: int, output: Path, shows_download: b
         )
 
 
-def named_weights(architecture: str, name: str) -> Weights:
-    """torchvision's weights of that name; `DEFAULT` selects the best. Raises `ParameterError`."""
-    known = torchvision.models.get_model_weights(architecture)
-    size = architectures.FAMILY_OF[architecture].image_size
-    # A network with a fixed number of patches needs weights for its own image size.
-    fitting: dict[str, Weights] = {
-        weights.name: weights
-        for weights in known
-        if size is None or weights.meta["min_size"] == (size, size)
-    }
-    wanted = (
-        known.DEFAULT.name if name == "DEFAULT" else name.rpartition(".")[2]
-    )  # or ResNet50_Weights.NAME
-    if wanted in fitting:
-        return fitting[wanted]
-    at_size = f" at {size} px" if size else ""
-    raise ParameterError(
-        f"{parameter('weights')} {name} is not known for a {architecture}{at_size}. Known weights:"
-        f" {', '.join(fitting)}."
-    )
-
-
-def fetch(weights: Weights, is_shown: bool) -> Path:
-    """The intact file in torch's cache, or a download, shown or not.
-
-    Raises `FailedToDownloadFilesError`.
-    """
-    url: str = weights.url
-    path = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
-    (sha256_start,) = SHA256_START.findall(url)
-    timeout = socket.getdefaulttimeout()
-    try:
-        if path.is_file() and sha256_of(path).startswith(sha256_start):
-            return path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        logger.info(f"Downloading {url} to {path}")
-        socket.setdefaulttimeout(SILENCE_S)
-        torch.hub.download_url_to_file(url, str(path), sha256_start, progress=is_shown)
-    # URLError is an OSError; HTTPException: a malformed HTTP response; RuntimeError: a hash
-    # mismatch.
-    except (OSError, HTTPException, RuntimeError) as error:
-        raise _download_error(url, error) from error
-    finally:
-        socket.setdefaulttimeout(timeout)
-    return path
-
-
 def complete_recipe(recipe: Recipe, architecture: str, network: nn.Module) -> Recipe:
     """The recipe with timm's image size and normalization, unless it has others.
 
@@ -147,42 +94,3 @@ def complete_recipe(recipe: Recipe, architecture: str, network: nn.Module) -> Re
     if recipe.mean is None:
         recipe = replace(recipe, mean=tuple(config["mean"]), std=tuple(config["std"]))
     return recipe
-
-
-def fetch_from_hub(network: nn.Module, is_shown: bool) -> Path:
-    """The file in the hub's cache, or a download.
-
-    Raises `FailedToDownloadFilesError`, `ParameterError`.
-    """
-    import huggingface_hub
-
-    config: Any = network.pretrained_cfg
-    repository = config.get("hf_hub_id")
-    if not repository or config.get("custom_load"):
-        raise ParameterError(
-            f"timm names no {HUB_WEIGHTS} on the hub for {config['architecture']}. Name a file with"
-            f" {parameter('weights_file')}, or another tag: timm:NAME.TAG."
-        )
-    cached = huggingface_hub.try_to_load_from_cache(repository, HUB_WEIGHTS)
-    if isinstance(cached, str):
-        return Path(cached)
-    logger.info(f"Downloading {repository}/{HUB_WEIGHTS}")
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # no line for each attempt
-    if not is_shown:
-        huggingface_hub.utils.disable_progress_bars()
-    try:
-        return Path(huggingface_hub.hf_hub_download(repository, HUB_WEIGHTS))
-    except Exception as error:  # of the hub's client, and of the HTTP client that it uses
-        raise _download_error(f"{repository}/{HUB_WEIGHTS}", error) from error
-
-
-def _download_error(file_name: str, error: Exception) -> FailedToDownloadFilesError:
-    """Return the error for weights that cannot be downloaded, with what to do instead."""
-    reason = " ".join(str(error).split())[:160] or type(error).__name__
-    return FailedToDownloadFilesError(
-        file_name,
-        f"({reason}) Download the file on a machine with network access, and name it with"
-        f" {parameter('weights_file')}; or train from scratch, without pretrained weights, which"
-        " needs more"
-        " images and epochs.",
-    )

@@ -6,21 +6,16 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
+from train_pytorch_model.azure import job_folder
+from train_pytorch_model.azure.job_folder import ENVIRONMENT_FILE, JOB, TRAINED_MODEL
+from train_pytorch_model.azure.request import Cluster, Submission, Workspace
+from train_pytorch_model.azure.service import Job, LogStream, Service, ServiceError, load_valid_job
+from train_pytorch_model.config.wording import bulleted, parameter
+from train_pytorch_model.errors import ParameterError, UserError
 from train_pytorch_model.formats.outputs import owning_directory
 from train_pytorch_model.formats.reading import META, MalformedFileError, read_yaml
-from train_pytorch_model.formats.run_folder import AZUREML_MODEL, differences
+from train_pytorch_model.formats.trained_directory import AZUREML_MODEL, differences
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.submission import job_folder
-from train_pytorch_model.submission.job_folder import ENVIRONMENT_FILE, JOB, TRAINED_MODEL
-from train_pytorch_model.submission.request import Cluster, Submission, Workspace
-from train_pytorch_model.submission.service import (
-    Job,
-    LogStream,
-    Service,
-    ServiceError,
-    load_valid_job,
-)
-from train_pytorch_model.words.errors import ParameterError, UserError, bulleted, parameter
 
 POLL_S = 10.0
 LAST_LINES_S = 120.0  # to wait for the end of the log, which lags by at most a minute

@@ -13,6 +13,9 @@ from PIL import Image
 from torch.linalg import LinAlgError  # type: ignore[attr-defined]  # documented, and not in its __all__
 from torchvision.transforms import InterpolationMode, v2
 
+from train_pytorch_model import errors
+from train_pytorch_model.config import wording
+from train_pytorch_model.config.seeds import derive_seed
 from train_pytorch_model.data.pixel_decisions import find_white_level
 from train_pytorch_model.formats import image_list
 from train_pytorch_model.formats.image_directory import (
@@ -24,12 +27,10 @@ from train_pytorch_model.formats.listing import is_utf8
 from train_pytorch_model.formats.transformation_directory import Operation, Transformation
 from train_pytorch_model.formats.writing import in_order
 from train_pytorch_model.image_classifier import decoding
-from train_pytorch_model.inputs import bad_images as damaged
-from train_pytorch_model.inputs.bad_images import BadImage
+from train_pytorch_model.inputs import unreadable_images
+from train_pytorch_model.inputs.unreadable_images import BadImage
 from train_pytorch_model.machine.console import logger, progress_bar
-from train_pytorch_model.machine.system import usable_cores
-from train_pytorch_model.words import errors
-from train_pytorch_model.words.settings import derive_seed
+from train_pytorch_model.machine.cores import usable_cores
 
 COMPRESSION = (
     3  # of 9: photographs are 6 % larger than at Pillow's default of 6, and take half the time
@@ -152,7 +153,7 @@ def transform(
                     _check_rejected(images, transformation, rejected)
             bar.advance()
         left = [*bad_images, *_check_rejected(images, transformation, rejected)]
-        damaged.list_left_out(writer.root, left)
+        unreadable_images.list_left_out(writer.root, left)
     return len(images) - len(rejected)
 
 
@@ -197,7 +198,7 @@ def _check_rejected(
     Raises `InvalidDatasetError`, `InvalidTransformationDirectoryError` for too many.
     """
     try:
-        return damaged.without_bad_images(
+        return unreadable_images.without_bad_images(
             images, {index: str(error) for index, error in rejected.items()}
         )[1]
     except errors.InvalidDatasetError as error:
@@ -208,6 +209,6 @@ def _check_rejected(
         raise errors.InvalidTransformationDirectoryError(
             transformation.title,
             f"it cannot be applied to {len(misfits)} of {len(images)}"
-            f" images:{errors.bulleted(misfits)}\n",
+            f" images:{wording.bulleted(misfits)}\n",
             "Put a Resize before that operation, or change its arguments.",
         ) from error

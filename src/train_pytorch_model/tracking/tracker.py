@@ -12,17 +12,17 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
-from train_pytorch_model.distributed.world import in_thread
-from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.config.wording import reason_of
+from train_pytorch_model.distributed.rendezvous import in_thread
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.words.errors import reason_of
+from train_pytorch_model.tracking.description import RunDescription
 
 if TYPE_CHECKING:
     from train_pytorch_model.tracking.mlflow_run import MlflowRun
+
 
 CLOSING_S = (
     60.0  # how long the end of a run waits for metrics: on a busy machine a new store took 30 s
@@ -41,17 +41,6 @@ ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
-
-
-@dataclass(frozen=True)
-class RunDescription:
-    """What MLflow shows of a run besides its metrics, for people who compare it with others."""
-
-    name: str
-    params: Mapping[str, Any]
-    tags: Mapping[str, str] = field(default_factory=dict)
-    data_sets: Mapping[str, ImageDirectory] = field(default_factory=dict)
-    """What they were used for, `training` or `validation` → the images."""
 
 
 class MlflowTracker:

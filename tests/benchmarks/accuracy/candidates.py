@@ -18,9 +18,10 @@ from tests.benchmarks.accuracy import ours
 from tests.benchmarks.accuracy.comparison import Contender, Epoch, Setting, arguments, compare
 from tests.benchmarks.accuracy.ours import Prepare
 from tests.trainings import Training
+from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.image_classifier.spec import IMAGENET_MEAN, IMAGENET_STD
-from train_pytorch_model.networks.models import build_model, rescale_filters
-from train_pytorch_model.words.settings import Recipe
+from train_pytorch_model.networks.build import build_model
+from train_pytorch_model.networks.initialize import rescale_filters
 
 
 def by_recipe(**entries: object) -> Callable[[Setting], Iterator[Epoch]]:

@@ -27,10 +27,12 @@ from tests.benchmarks.accuracy import images as sources
 from tests.benchmarks.accuracy import tiny
 from tests.benchmarks.accuracy.images import Images
 from tests.benchmarks.timing import machine
+from train_pytorch_model.config.model_options import ModelOptions
+from train_pytorch_model.config.recipe import Recipe
+from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.inputs.opening import OpenedInputs, open_training_inputs
 from train_pytorch_model.stories.init_model import initialize
-from train_pytorch_model.words.settings import ModelOptions, Recipe, TrainConfig
 
 assert tiny.NAMES  # networks that timm knows now
 Keep = Literal["last", "lowest loss", "highest top-1"]

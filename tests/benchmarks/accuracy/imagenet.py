@@ -33,10 +33,10 @@ from tests.benchmarks.accuracy.candidates import (
     trivial_augment,
 )
 from tests.benchmarks.accuracy.comparison import Contender, Epoch, Setting, arguments, compare
+from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.image_classifier.spec import IMAGENET_MEAN, IMAGENET_STD
 from train_pytorch_model.inputs.decide import DEFAULT_SIZE, EARLY_SHARE, SIDE_MULTIPLE
-from train_pytorch_model.loop import fine_tuning
-from train_pytorch_model.words.settings import Recipe
+from train_pytorch_model.training import fine_tuning
 
 STANDS_FOR = (
     "efficientnet_b0"  # the architecture name under which Lite0 is built, with the same head

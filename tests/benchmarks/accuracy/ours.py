@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from tests.benchmarks.accuracy.comparison import Epoch, Setting, judged
 from tests.trainings import Training, start_training
+from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.data.loader import start_readers
 from train_pytorch_model.data.pixel_decisions import decide_flips
 from train_pytorch_model.distributed.world import World
@@ -18,9 +19,8 @@ from train_pytorch_model.image_classifier.classifier import Normalize
 from train_pytorch_model.image_classifier.pixels import read_pixels, view
 from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.inputs.opening import OpenedInputs
-from train_pytorch_model.loop.epoch import open_batches
-from train_pytorch_model.loop.metrics import Metrics
-from train_pytorch_model.words.settings import Recipe
+from train_pytorch_model.training.batches import open_batches
+from train_pytorch_model.training.metrics import Metrics
 
 Prepare = Callable[[Training], nn.Module]
 """Changes a training before it starts, with PyTorch hooks; returns the network to evaluate."""

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from train_pytorch_model.loop.state import patience_spent
+from train_pytorch_model.training.state import patience_spent
 
 PATIENCES = (1, 2, 3, 4, 5)
 

@@ -24,13 +24,14 @@ from tests.benchmarks.accuracy.comparison import (
     compare,
     judged,
 )
+from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.image_classifier.architectures import build, head_of
 from train_pytorch_model.image_classifier.classifier import Normalize
 from train_pytorch_model.image_classifier.pixels import read_pixels
 from train_pytorch_model.image_classifier.spec import IMAGENET_MEAN, IMAGENET_STD
-from train_pytorch_model.loop.state import patience_spent
-from train_pytorch_model.networks.models import freeze_backbone, load_weights
-from train_pytorch_model.words.settings import Recipe
+from train_pytorch_model.networks.frozen_backbone import freeze_backbone
+from train_pytorch_model.networks.load_weights import load_weights
+from train_pytorch_model.training.state import patience_spent
 
 HALF = (0.5, 0.5, 0.5)
 

@@ -8,8 +8,8 @@ import torch
 
 from tests.benchmarks.accuracy import ours
 from tests.benchmarks.accuracy.comparison import arguments, setting_of
+from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.image_classifier.spec import IMAGENET_MEAN, IMAGENET_STD
-from train_pytorch_model.words.settings import Recipe
 
 
 def main() -> None:

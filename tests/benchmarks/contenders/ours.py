@@ -55,20 +55,21 @@ def train(untrained: Path, images: Path, output: Path, batch_size: int, epochs: 
 
 def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int) -> list[float]:
     """Return images per second of epochs that repeat one batch per image size, made beforehand."""
-    from train_pytorch_model.machine.system import OPENMP, short_switch_interval
+    from train_pytorch_model.machine.threads import OPENMP, short_switch_interval
 
     for name, value in OPENMP.items():  # as the program does
         os.environ.setdefault(name, value)
     import torch
 
     from tests.trainings import start_training
+    from train_pytorch_model.config.train_config import TrainConfig
+    from train_pytorch_model.data.batch import Batch
     from train_pytorch_model.data.cache import NO_CACHES
-    from train_pytorch_model.data.loader import Batch, Loader, Pass
-    from train_pytorch_model.distributed.world import join_world
+    from train_pytorch_model.data.loader import Loader, Pass
+    from train_pytorch_model.distributed.rendezvous import join_world
     from train_pytorch_model.inputs.opening import open_training_inputs
-    from train_pytorch_model.loop.epoch import Batches
-    from train_pytorch_model.machine.system import keep_freed_memory
-    from train_pytorch_model.words.settings import TrainConfig
+    from train_pytorch_model.machine.memory import keep_freed_memory
+    from train_pytorch_model.training.batches import Batches
 
     class OneBatch(Loader):
         """Yields the ready batch of the pass's image size, once per planned batch."""

@@ -25,9 +25,9 @@ from tests.benchmarks.data_quality.training import (
     train_model,
 )
 from tests.unit.test_calibration import predicted
-from train_pytorch_model.measures.calibration import calibrate, fit_temperature
-from train_pytorch_model.measures.evaluation import losses_of, outcomes_of
-from train_pytorch_model.words.settings import Recipe
+from train_pytorch_model.config.recipe import Recipe
+from train_pytorch_model.evaluation.calibration import calibrate, fit_temperature
+from train_pytorch_model.evaluation.metrics import losses_of, outcomes_of
 
 SMOOTHINGS = (0.0, 0.1)
 

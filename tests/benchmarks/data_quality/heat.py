@@ -23,12 +23,12 @@ from torch import Tensor, nn
 from tests.benchmarks.data_quality.training import Images, Setting, train_model
 from tests.benchmarks.timing import machine
 from tests.painting import COLOURS, paint_scene
+from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.image_classifier.architectures import build
 from train_pytorch_model.image_classifier.classifier import Normalize
 from train_pytorch_model.inputs.opening import open_trained_model
-from train_pytorch_model.networks.models import build_model
-from train_pytorch_model.stories.pictures import heat_map
-from train_pytorch_model.words.settings import Recipe
+from train_pytorch_model.networks.build import build_model
+from train_pytorch_model.networks.heat_maps import heat_map
 
 NOTHING = "nothing"
 CATEGORIES = (*COLOURS, NOTHING)

@@ -30,11 +30,11 @@ from tests.benchmarks.data_quality.training import (
     split,
     train_model,
 )
+from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.inputs.opening import TRAINING_DATASET
-from train_pytorch_model.loop import state
-from train_pytorch_model.measures import data_quality
-from train_pytorch_model.measures.data_quality import SUSPECTS
-from train_pytorch_model.words.settings import Recipe
+from train_pytorch_model.quality import suspects
+from train_pytorch_model.quality.suspects import SUSPECTS
+from train_pytorch_model.training import state
 
 FLIPPED = 0.1
 MISSING = 0.2
@@ -69,7 +69,7 @@ def main() -> None:
         has_third = sum(1 for path in chosen.images.iterdir() if path.is_dir()) > 2
         if chosen.all_epochs:
             stack.enter_context(patch.object(state, "MIN_COUNTING", chosen.epochs))
-            stack.enter_context(patch.object(data_quality, "MAX_MARGIN", 0.4))
+            stack.enter_context(patch.object(suspects, "MAX_MARGIN", 0.4))
         for seed in range(1, chosen.seeds + 1):
             with tempfile.TemporaryDirectory() as folder:
                 rows.append(_suspects(chosen, seed, Path(folder)))

@@ -10,16 +10,18 @@ import numpy as np
 import torch
 
 from tests.trainings import ALONE
+from train_pytorch_model.config.model_options import ModelOptions
+from train_pytorch_model.config.recipe import Recipe
+from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.data.pixel_decisions import decide_flips
 from train_pytorch_model.datasets.digits import NAMES, write_digits
+from train_pytorch_model.evaluation.calibration import calibrate
+from train_pytorch_model.evaluation.metrics import Evaluation, evaluate, outcomes_of
 from train_pytorch_model.image_classifier.classifier import ImageClassifier
 from train_pytorch_model.image_classifier.pixels import read_pixels, view
 from train_pytorch_model.inputs.opening import open_trained_model, open_training_inputs
-from train_pytorch_model.measures.calibration import calibrate
-from train_pytorch_model.measures.evaluation import Evaluation, evaluate, outcomes_of
 from train_pytorch_model.stories.init_model import initialize
 from train_pytorch_model.stories.train import train
-from train_pytorch_model.words.settings import ModelOptions, Recipe, TrainConfig
 
 Images = Sequence[tuple[Path, str]]
 """Files and their categories."""

@@ -1,0 +1,54 @@
+"""`convert`: labelled or unlabelled images as an image directory."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from train_pytorch_model.config.options import OptionalName, OptionalPath, Switch
+from train_pytorch_model.datasets import conversion
+from train_pytorch_model.formats.outputs import check_apart, check_output
+from train_pytorch_model.machine.console import logger, set_up
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convert:
+    """Convert class folders, an archive, a table or an AutoML list to an ImageDirectory.
+
+    The files of the images stay unchanged."""
+
+    EXAMPLE = "--input flowers.zip --output images"
+
+    input: Path
+    """One folder per category, a folder of images, an archive of either, a .csv of file names and
+    categories, or an AutoML .jsonl or MLTable."""
+    output: Path
+    """ImageDirectory to write; must be new or empty."""
+    labels: OptionalPath = None
+    """CSV of file names and categories; by default labels.csv or metadata.csv in the folder, if
+    any."""
+    images: OptionalPath = None
+    """Folder with the images that a table or an AutoML list names; by default its own."""
+    file_column: OptionalName = None
+    """Column of the CSV with the file names; by default found by its name."""
+    label_column: OptionalName = None
+    """Column of the CSV with the categories; by default found by its name."""
+    quiet: Switch = False
+    """Print warnings and errors only."""
+
+    def run(self) -> None:
+        """Check the input, then convert."""
+        set_up(quiet=self.quiet)
+        check_apart(self.output, conversion.OUTPUT, self.input, "input")
+        check_output(self.output, conversion.OUTPUT)
+        logger.info(f"Reading {self.input}")
+        columns = {"file_column": self.file_column or "", "label_column": self.label_column or ""}
+        labels = conversion.Labels(labels=self.labels, images=self.images, **columns)
+        with conversion.open_source(self.input, self.output, labels) as source:
+            images = source.images
+            kind = (
+                f"of {len(images.categories):,} categories"
+                if images.categories
+                else "without categories"
+            )
+            logger.info(f"Converting {len(images):,} images {kind}")
+            written = conversion.convert(source, self.output)
+        logger.info(f"The {written:,} images are in {self.output}")

@@ -1,0 +1,171 @@
+"""`score`: predict the images of a folder."""
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from train_pytorch_model.commands.processes import on_this_host, options_of, run_in_processes
+from train_pytorch_model.config.options import OptionalInt, Switch, shown_as
+from train_pytorch_model.config.wording import bulleted, counted, out_of_range, parameter
+from train_pytorch_model.datasets.conversion import unpacked
+from train_pytorch_model.errors import ParameterError
+from train_pytorch_model.formats.outputs import check_apart, check_output
+from train_pytorch_model.image_classifier import predictions
+from train_pytorch_model.inputs import opening
+from train_pytorch_model.inputs.opening import ScoringInputs
+from train_pytorch_model.machine.console import logger, set_up
+from train_pytorch_model.machine.launch import rank_of
+
+if TYPE_CHECKING:
+    from train_pytorch_model.distributed.world import World
+
+
+MAX_EXPLAINED = 1000  # images on a page, about 5 kB each
+MAX_SHOWN = 32  # characters of a name, so that a row fits into 80
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnImages:
+    """Abstract. A verb that predicts the images of a dataset, and writes about them."""
+
+    trained_model: Path
+    """Trained model directory, as written by train."""
+    dataset: Path
+
+    def predict(
+        self,
+        verb: str,
+        story: "Callable[[ScoringInputs, World], None]",
+        open_inputs: Callable[[Path, Path], ScoringInputs],
+        output_name: str,
+        quiet: bool,
+    ) -> None:
+        """Run the story on the inputs, unpacked if necessary; `output_name` is the output's field."""
+        is_main, output = rank_of(os.environ) == 0, getattr(self, output_name)
+        set_up(is_main, quiet)
+        check_apart(output, output_name, self.dataset, "dataset")
+
+        def open_and_check() -> ScoringInputs:
+            inputs = open_inputs(self.trained_model, path)
+            check_output(output, output_name, by_writing=is_main)
+            return inputs
+
+        def story_on_this_host(inputs: ScoringInputs, world: "World") -> None:
+            model = on_this_host(inputs.model, self.trained_model)
+            images = on_this_host(inputs.images, path if path.is_dir() else path.parent)
+            story(replace(inputs, model=model, images=images), world)
+
+        with unpacked(self.dataset, opening.DATASET, output, output_name) as path:
+            arguments = [verb, *options_of(replace(self, dataset=path))]
+            run_in_processes(story_on_this_host, open_and_check, arguments, {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score(OnImages):
+    """Predict the category of every image in a directory or an archive, or of one image.
+
+    Uses all GPUs by default. Also runs under torchrun and as an Azure ML job."""
+
+    EXAMPLE = "--trained-model trained --dataset flowers/new --scored-dataset scores"
+
+    dataset: Path
+    """Images, labelled or not: a folder at any depth, an ImageDirectory, an archive, or a single
+    image."""
+    scored_dataset: Path
+    """Directory for _data.parquet and scores.csv; must be new or empty."""
+    top_k: OptionalInt = None
+    """Number of most probable categories per image in scores.csv. By default all."""
+    embeddings: Annotated[Literal["float32", "float16"] | None, shown_as("float32|float16")] = None
+    """Also write embeddings.parquet: the features of each image before the last layer, in this
+    type."""
+    rank_by: Annotated[Literal["uncertainty"] | None, shown_as("uncertainty")] = None
+    """Also write to_label.csv: which images to label next, of those without a category of the
+    model."""
+    num_to_label: int = 1000
+    """Number of images in to_label.csv."""
+    explain: int = 0
+    """Also write explained.html: so many of the least certain images, and what spoke for their
+    answers."""
+    unknown: Switch = False
+    """Label images `unknown` that are less like the training images than most validation images."""
+    known_fraction: float = predictions.DEFAULT_KNOWN_FRACTION
+    """With --unknown, the fraction of the validation images that would not be unknown."""
+    quiet: Switch = False
+    """Print warnings and errors only."""
+
+    def run(self) -> None:
+        """Score the images, and print the accuracy if they are labelled."""
+        for title, option, rule, is_valid in (
+            ("Top k", "top_k", "greater than 0", self.top_k is None or self.top_k > 0),
+            ("Num to label", "num_to_label", "greater than 0", self.num_to_label > 0),
+            (
+                "Explain",
+                "explain",
+                f"from 0 to {MAX_EXPLAINED:,}",
+                0 <= self.explain <= MAX_EXPLAINED,
+            ),
+        ):
+            if not is_valid:
+                raise ParameterError(
+                    out_of_range(title, rule, parameter(option), getattr(self, option))
+                )
+        self._threshold()
+        self.predict(
+            "score", self._score, opening.open_scoring_inputs, "scored_dataset", self.quiet
+        )
+
+    def _threshold(self) -> float:
+        """The energy above which an image is unknown. Raises `ParameterError`."""
+        if not self.unknown:
+            return math.inf
+        try:
+            return predictions.read_threshold(self.trained_model, self.known_fraction)
+        except predictions.UnknownError as error:
+            raise ParameterError(
+                f"{parameter('unknown')} is not possible with {parameter('known_fraction')}"
+                f" {self.known_fraction} and the model {self.trained_model}: {error}"
+            ) from error
+
+    def _score(self, inputs: ScoringInputs, world: "World") -> None:
+        from train_pytorch_model.stories.score import ScoreOptions, score
+
+        num_to_label = self.num_to_label if self.rank_by else 0
+        options = ScoreOptions(
+            self.top_k, self.embeddings, num_to_label, self.explain, self._threshold()
+        )
+        scored = score(inputs, self.scored_dataset, options, world)
+        if scored is None:
+            return
+        images = counted(scored.images, "image", "images")
+        files = [_end_of(file) for file, _, _ in scored.first]
+        categories = [_end_of(category) for _, category, _ in scored.first]
+        widths = max(map(len, files), default=0), max(map(len, categories), default=0)
+        for file, category, (*_, probability) in zip(files, categories, scored.first, strict=True):
+            logger.info(f"  {file:{widths[0]}}  {category:{widths[1]}}  {probability:6.1%}")
+        if scored.images > len(scored.first):
+            logger.info(f"  … and {scored.images - len(scored.first):,} more")
+        if scored.labelled:
+            labelled = counted(scored.labelled, "image", "images")
+            logger.info(
+                f"Accuracy {scored.correct / scored.labelled:.1%}: {scored.correct:,} of {labelled}"
+            )
+        if self.unknown:
+            logger.info(f"Unknown: {scored.strange:,} of {images}")
+        if scored.unknown:
+            number = counted(sum(scored.unknown.values()), "image is", "images are")
+            names = [f"{name!r}: {count:,}" for name, count in scored.unknown.items()]
+            logger.warning(
+                f"{number} of a category that the model does not know, and not part of the"
+                " accuracy:"
+                f"{bulleted(names)}"
+            )
+        if self.explain:
+            logger.info(f"The least certain images are in {self.scored_dataset}/explained.html")
+        logger.info(f"The scores of {images} are in {self.scored_dataset}/scores.csv")
+
+
+def _end_of(name: str) -> str:
+    return name if len(name) <= MAX_SHOWN else f"…{name[1 - MAX_SHOWN :]}"

@@ -1,0 +1,73 @@
+"""Which images a process takes in each step of an epoch."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from train_pytorch_model.config.seeds import derive_seed
+
+
+@dataclass(frozen=True)
+class PlannedBatch:
+    """One process's images of a step."""
+
+    indices: (
+        np.ndarray
+    )  # (B,), int64: indices in the dataset; empty if other processes take all of them
+    global_count: int  # images of all processes in this step
+
+
+def plan_training(
+    num_images: int,
+    batch_size: int,
+    min_local_batch: int,
+    seed: int,
+    epoch: int,
+    rank: int,
+    world_size: int,
+    images_done: int = 0,
+) -> list[PlannedBatch]:
+    """One process's batches of an epoch: each image once over all processes, in a new order every
+    epoch.
+
+    The first `images_done` images of that order are skipped: they were trained before. All steps
+    have equally many images, give or take one: a last step of two left-over images would move the
+    weights as far as a step of sixteen. No process gets fewer than `min_local_batch` images: a step
+    that is too small for all goes to fewer of them, and one that is too small for a single process
+    is dropped.
+    """
+    order = np.random.default_rng(derive_seed(seed, "order", epoch)).permutation(num_images)[
+        images_done:
+    ]
+    batches = []
+    for indices in np.array_split(order, _num_steps(len(order), batch_size * world_size)):
+        if takers := min(world_size, len(indices) // min_local_batch):
+            own = np.array_split(indices, takers)[rank] if rank < takers else indices[:0]
+            # A copy: a view would keep the whole permutation in memory.
+            batches.append(PlannedBatch(own.copy(), len(indices)))
+    return batches
+
+
+def num_training_steps(
+    num_images: int, batch_size: int, min_local_batch: int, world_size: int
+) -> int:
+    """Steps of an epoch: the length of every process's plan."""
+    steps = _num_steps(num_images, batch_size * world_size)
+    fewest, larger = divmod(num_images, steps)
+    if fewest >= min_local_batch:
+        return steps
+    return larger if fewest + 1 >= min_local_batch else 0
+
+
+def _num_steps(num_images: int, global_batch_size: int) -> int:
+    """The fewest steps that hold all images; without any, one that is empty."""
+    return max(1, -(-num_images // global_batch_size))
+
+
+def plan_validation(
+    num_images: int, batch_size: int, rank: int, world_size: int
+) -> list[PlannedBatch]:
+    """Batches of consecutive images, the same for any number of processes, dealt out round-robin."""
+    starts = range(rank * batch_size, num_images, batch_size * world_size)
+    batches = [np.arange(start, min(start + batch_size, num_images)) for start in starts]
+    return [PlannedBatch(indices, len(indices)) for indices in batches]

@@ -1,0 +1,1 @@
+"""What predictions are worth: metrics of labelled images, their directory, a verdict."""

@@ -1,0 +1,132 @@
+"""One temperature for all logits, so that probabilities can be acted on.
+
+A network is rarely right as often as its probabilities say. Dividing its logits by one number,
+fitted on the validation images, mends most of that and changes no prediction (Guo et al. 2017, On
+Calibration of Modern Neural Networks, section 4.2).
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from train_pytorch_model.evaluation.metrics import Outcomes, calibration_of, losses_of
+
+MIN_IMAGES = 20  # to fit on: fewer say more about themselves than about the model
+FOLDS = 5  # halves miss what is to be gained: their own temperatures scatter too much
+MAX_FITTED = 1 << 22  # logits; of more images, an even sample
+LIMITS = (0.05, 20.0)  # of an inverse temperature
+# Of inverse temperatures before any image is seen: what a few dozen images say is held back.
+SPREAD = 0.5
+MIN_GAIN = 0.001  # of the loss: a temperature next to 1 would be noise
+MAX_STEPS = 50  # Newton's method takes about six
+CONVERGED = 1e-9  # relative change of the inverse temperature
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How good probabilities are."""
+
+    loss: float  # mean cross entropy, in nats
+    error: float  # expected calibration error, from 0 to 1
+
+    @classmethod
+    def of(cls, outcomes: Outcomes) -> "Quality":
+        error = calibration_of(outcomes.confidences, outcomes.target_ranks == 0).error
+        return cls(float(losses_of(outcomes).mean()), error)
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """What logits are divided by, and what that does to images on which it was not fitted."""
+
+    # 1 if none is better than what the network says, on images on which it was not fitted.
+    value: float
+    before: Quality
+    after: Quality  # each fold of the images with the temperature of the others
+
+
+def fit_temperature(logits: np.ndarray, outcomes: Outcomes) -> Temperature:
+    """Fit a temperature to the logits (N, C), float32, that have led to these N outcomes.
+
+    There may be no logits, if they were too many to keep: then there is no temperature, as with few
+    images. It is cross-fitted: each of `FOLDS` parts of the images gets the temperature of the
+    others, and there is one only if that lowers the loss of all by `MIN_GAIN`. Of few images, a
+    part may lose by chance.
+    """
+    if len(logits) < MIN_IMAGES:
+        return Temperature(1.0, Quality.of(outcomes), Quality.of(outcomes))
+    some = np.arange(0, len(logits), -(-logits.size // MAX_FITTED))
+    logits, outcomes = logits[some], outcomes.select(some)
+    before = Quality.of(outcomes)
+    targets, folds = outcomes.targets, np.arange(len(logits)) % FOLDS
+    fitted = np.array(
+        [_fit(logits[folds != each], targets[folds != each]) for each in range(FOLDS)]
+    )
+    after = Quality.of(calibrate(outcomes, logits, fitted[folds]))
+    if after.loss >= (1 - MIN_GAIN) * before.loss:
+        return Temperature(1.0, before, before)
+    return Temperature(_fit(logits, targets), before, after)
+
+
+def calibrate(outcomes: Outcomes, logits: np.ndarray, temperature: float | np.ndarray) -> Outcomes:
+    """The outcomes of the same predictions at another temperature, one for all images or (N,)."""
+    probabilities, rows = softmax(logits / np.reshape(temperature, (-1, 1))), np.arange(len(logits))
+    return replace(
+        outcomes,
+        confidences=probabilities[rows, outcomes.predicted],
+        target_probabilities=probabilities[rows, outcomes.targets],
+    )
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """(N, C), float64: the probabilities for logits (N, C)."""
+    powers: np.ndarray = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
+    powers /= powers.sum(axis=1, keepdims=True)
+    return powers
+
+
+def describe(temperature: Temperature) -> str:
+    """What has been done about the probabilities, in words."""
+    before, after = temperature.before, temperature.after
+    if temperature.value == 1:
+        none = (
+            f"no temperature lowers the loss by {MIN_GAIN:.1%} on images that it was not fitted on"
+        )
+        was = f"loss {before.loss:.4f}, calibration error {before.error:.1%}"
+        return f"The probabilities are those of the network: {none} ({was})."
+    return (
+        f"The probabilities are calibrated by a temperature of {temperature.value:.3f} in the last"
+        " layer. On"
+        f" validation images that it was not fitted on, the loss changes from {before.loss:.4f} to"
+        f" {after.loss:.4f}, and the calibration error from {before.error:.1%} to"
+        f" {after.error:.1%}."
+    )
+
+
+def _fit(logits: np.ndarray, targets: np.ndarray) -> float:
+    """The temperature of the lowest loss, by Newton's method within a bracket: the loss is convex
+    in 1/T.
+
+    A normal distribution of the inverse temperature around 1, of deviation `SPREAD`, counts as much
+    as an image, and so fades as they become more. The targets leave 1 / (N + 2) to the other
+    categories, as in Platt 1999, Probabilistic Outputs for Support Vector Machines, section 2.2: if
+    every prediction is right, the plain loss has no minimum.
+    """
+    scores = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)  # (N, C)
+    of_target, doubt = scores[np.arange(len(scores)), targets], 1 / (len(scores) + 2)
+    of_others = (scores.sum(axis=1) - of_target) / (scores.shape[1] - 1)
+    wanted = ((1 - doubt) * of_target + doubt * of_others).mean()
+    held, inverse, (low, high) = 1 / (SPREAD**2 * len(scores)), 1.0, LIMITS
+    for _ in range(MAX_STEPS):
+        probabilities = softmax(scores * inverse)
+        means = (probabilities * scores).sum(axis=1)  # (N,)
+        slope = means.mean() - wanted + (inverse - 1) * held
+        curvature = ((probabilities * scores**2).sum(axis=1) - means**2).mean() + held
+        low, high = (low, inverse) if slope > 0 else (inverse, high)
+        step = inverse - slope / curvature if curvature > 0 else low
+        step = step if low < step < high else math.sqrt(low * high)
+        if abs(step - inverse) <= CONVERGED * inverse:
+            break
+        inverse = step
+    return 1 / inverse

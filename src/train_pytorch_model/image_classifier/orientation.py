@@ -1,0 +1,44 @@
+"""Where a PNG file keeps its Exif data, and how an image is turned upright by it."""
+
+import os
+import struct
+from typing import IO
+
+from PIL import Image
+
+PNG_SIGNATURE_BYTES = 8
+MAX_PNG_CHUNKS = 100_000  # looked at; the pixels of 90 megapixels are in some ten thousand
+MAX_EXIF_BYTES = 1 << 16  # the limit of a JPEG
+
+_ORIENTATION_TAG = 0x0112
+UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+def find_png_exif(file: IO[bytes]) -> bytes:
+    """The EXIF chunk of a PNG, which may come after its pixels; empty if there is none."""
+    file.seek(PNG_SIGNATURE_BYTES)
+    for _ in range(MAX_PNG_CHUNKS):
+        header = file.read(8)
+        length, kind = struct.unpack(">I4s", header) if len(header) == 8 else (0, b"IEND")
+        if kind == b"eXIf":
+            return file.read(min(length, MAX_EXIF_BYTES))
+        if kind == b"IEND":
+            break
+        file.seek(length + 4, os.SEEK_CUR)  # and its checksum
+    return b""
+
+
+def orientation_of(image: Image.Image) -> int:
+    try:
+        value = image.getexif().get(_ORIENTATION_TAG, 1)
+    except Exception:  # broken metadata is no reason to reject the image
+        return 1
+    return value if value in UPRIGHT else 1

@@ -1,0 +1,1 @@
+"""Predicting the images of a directory, and what spoke for a prediction."""

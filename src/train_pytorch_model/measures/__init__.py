@@ -1,1 +1,0 @@
-"""What is measured: evaluation of predictions, and where the time goes."""

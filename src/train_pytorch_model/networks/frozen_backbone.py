@@ -1,0 +1,34 @@
+"""Networks of which only the last layer is trained."""
+
+import torch
+from torch import Tensor, nn
+
+from train_pytorch_model.image_classifier import architectures
+from train_pytorch_model.image_classifier.classifier import recording_inputs
+
+
+def freeze_backbone(network: nn.Module, architecture: str) -> None:
+    """Leave only the head trainable."""
+    network.requires_grad_(False)
+    network.get_submodule(architectures.head_of(architecture, network)).requires_grad_(True)
+
+
+class OnFrozenBackbone(nn.Module):
+    """A model with a frozen backbone, which also takes its features in place of images."""
+
+    def __init__(self, model: nn.Module, head: nn.Module) -> None:
+        """`model` maps uint8 images (B, 3, H, W) to logits (B, C); `head` is its last layer."""
+        super().__init__()
+        self.model, self.head = model, head
+
+    def forward(self, given: Tensor) -> Tensor:
+        """Map uint8 images (B, 3, H, W), or their features (B, D), to logits (B, C)."""
+        logits: Tensor = self.model(given) if given.ndim == 4 else self.head(given)
+        return logits
+
+    @torch.no_grad()
+    def features(self, images: Tensor) -> Tensor:
+        """The features (B, D) of uint8 images (B, 3, H, W)."""
+        with recording_inputs(self.head) as found:
+            self.model(images)
+        return found[0]

@@ -1,0 +1,1 @@
+"""From the best epoch of a run to the trained model directory."""

@@ -1,0 +1,104 @@
+"""What a trained model is and how good, for registries and for people.
+
+The facts in the `metadata` of the MLmodel, and a card for people, say what the model is, and how good. Azure
+ML reads neither when it registers a model, but does so from the YAML that `registration` returns.
+"""
+
+import base64
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from train_pytorch_model import __version__
+from train_pytorch_model.config.wording import counted
+from train_pytorch_model.evaluation.metrics import confidence_interval
+from train_pytorch_model.formats import trained_directory
+from train_pytorch_model.formats.writing import write_yaml
+from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, small_jpeg
+from train_pytorch_model.training.plan import Plan
+from train_pytorch_model.training.state import State
+
+# Facts that a model registered in Azure ML has as tags.
+_TAGS = ("task", "base_model_name", "num_categories", "validation_accuracy", "validation_images")
+_CARD = """\
+# Image classifier: {base_model_name}, {num_categories} categories
+
+| | |
+|---|---|
+| architecture | {base_model_name} |
+| input | images of any size, seen at {height} x {width} px |
+| validation accuracy | {validation_accuracy:.1%} of {images} |
+| its 95 % confidence interval | {lowest:.1%} to {highest:.1%} |
+| validation loss | {validation_loss:.4f} nats, the lowest of its epochs |
+| trained on | {trained_on} |
+| parameters | `{parameters}` |
+| recipe | `{recipe}` |
+| training data, sha256 of names and categories | `{training_data}` |
+| made with | Train PyTorch Model {version} |
+
+Categories: {categories}.
+
+How to call it: a table with base64-encoded image files in a column `image`, as
+`{{"dataframe_split": {{"columns": ["image"], "data": [["<base64>"]]}}}}` to MLflow's server and
+`{{"input_data": {{"columns": ["image"], "data": [["<base64>"]]}}}}` to an endpoint of Azure ML. The answer
+has a column `Scored Probabilities_<category>` for each category, `Scored Labels`, and `error` for an image
+that cannot be read. Validation chose the epoch: on other images the accuracy may be lower.
+"""
+
+
+def describe_model(root: Path, plan: Plan, state: State) -> None:
+    """Write the MLflow model, the card and what registers them. Raises `OSError`."""
+    from train_pytorch_model.tracking.save_model import (
+        save_model,  # here, because it imports mlflow
+    )
+
+    inputs, fingerprint, metrics = plan.inputs, plan.fingerprint, state.best.metrics
+    lowest, highest = confidence_interval(metrics.top1, metrics.images)
+    facts = {
+        "task": "image-classification",
+        "base_model_name": inputs.model.architecture,
+        "num_categories": len(inputs.categories),
+        "validation_accuracy": metrics.top1,
+        "validation_accuracy_interval": [lowest, highest],
+        "validation_images": metrics.images,
+        "validation_loss": metrics.loss,
+        "training_images": len(inputs.training),
+        "training_data": fingerprint["training_dataset"],
+        **{name: fingerprint[name] for name in ("parameters", "recipe")},
+        "version": __version__,
+    }
+    framing = inputs.framing
+    image = Image.new("RGB", (framing.width, framing.height))  # black, if none can be read any more
+    for index in range(len(inputs.validation)):
+        with suppress(UnreadableImageError):
+            image = decode(inputs.validation.path(index), framing.short_side, framing.colours)
+            break
+    example = base64.b64encode(small_jpeg(image, max(framing.height, framing.width))).decode()
+    save_model(root, inputs.spec, example, facts)
+    card = _CARD.format(
+        **facts,
+        images=counted(metrics.images, "image", "images"),
+        trained_on=counted(len(inputs.training), "image", "images"),
+        categories=", ".join("`{}`".format(name.replace("`", "'")) for name in inputs.categories),
+        lowest=lowest,
+        highest=highest,
+        height=framing.height,
+        width=framing.width,
+    )
+    (root / trained_directory.MODEL_CARD).write_text(card, encoding="utf-8")
+    write_yaml(root / trained_directory.AZUREML_MODEL, registration(facts, card))
+
+
+def registration(facts: Mapping[str, Any], card: str) -> dict[str, Any]:
+    """What `az ml model create --file` reads, in the trained directory."""
+    return {
+        "$schema": "https://azuremlschemas.azureedge.net/latest/model.schema.json",
+        "name": "trained-model",
+        "type": "mlflow_model",
+        "path": ".",
+        "description": card,
+        "tags": {name: str(facts[name]) for name in _TAGS},
+    }

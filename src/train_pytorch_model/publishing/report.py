@@ -1,0 +1,128 @@
+"""The report on a training."""
+
+import platform
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from train_pytorch_model import __version__
+from train_pytorch_model.config.wording import counted, reason_of
+from train_pytorch_model.evaluation import calibration
+from train_pytorch_model.evaluation.directory import CONFUSION_MATRIX, confusion_matrix
+from train_pytorch_model.formats.trained_directory import REPORT
+from train_pytorch_model.formats.writing import csv_text
+from train_pytorch_model.inference.explain import explain
+from train_pytorch_model.inputs.advice import learning_warnings
+from train_pytorch_model.inputs.unreadable_images import without_bad_images
+from train_pytorch_model.machine.console import logger
+from train_pytorch_model.publishing.examine import Examined
+from train_pytorch_model.publishing.run_description import command_of
+from train_pytorch_model.publishing.training_gallery import training_gallery
+from train_pytorch_model.reports.evaluation_page import files_of_cells
+from train_pytorch_model.reports.galleries import galleries_of, suspects_gallery, twins_gallery
+from train_pytorch_model.reports.training_report import Report, render_report
+from train_pytorch_model.training.engine import Engine
+from train_pytorch_model.training.plan import Plan
+from train_pytorch_model.training.plan_text import describe
+from train_pytorch_model.training.state import State
+
+MAX_MATRIX = 1000  # categories; a larger matrix, nearly all zeros, makes a file above 2 MB
+
+
+def stopped_early(plan: Plan, state: State) -> str:
+    """Why a run ended before its last epoch, and what it skipped; empty if it did not."""
+    epochs, history = plan.config.epochs, state.progress.history
+    done, spent = len(history), state.patience_spent
+    if spent < plan.config.patience or done >= epochs:
+        return ""
+    lr, last = history[-1]["Learning rate"], plan.framings[-1]
+    is_small = plan.framings[done - 1] != last
+    unseen = f", and images would have become {last.height} x {last.width} px" if is_small else ""
+    return (
+        f"Stopped early: {counted(spent, 'epoch', 'epochs')} in a row without a lower validation"
+        f" loss. This skipped {epochs - done} of {epochs} epochs, in which the learning rate would"
+        " have"
+        f" continued from {lr:.2g}, {lr / plan.schedule.peak_lr:.0%} of its peak{unseen}; a larger"
+        " --patience"
+        " trains them."
+    )
+
+
+def report_on(engine: Engine, state: State, output: Path, examined: Examined) -> dict[str, str]:
+    """The report and tables of a finished run: name → content; without a report, a warning and
+    nothing.
+
+    They show the best epoch's validation; the engine's network gets the weights of that epoch.
+    """
+    categories = engine.plan.inputs.categories
+    try:
+        files = {REPORT: render_report(_report(engine, state, output, examined))}
+        if len(categories) <= MAX_MATRIX:
+            files[CONFUSION_MATRIX] = csv_text(confusion_matrix(examined.evaluation, categories))
+        return files | examined.tables
+    except Exception as error:  # the model works without the page
+        logger.warning(
+            f"{REPORT} could not be created: {reason_of(error)}. The model is not affected."
+        )
+        return {}
+
+
+def _report(engine: Engine, state: State, output: Path, examined: Examined) -> Report:
+    plan, progress, inputs = engine.plan, state.progress, engine.plan.inputs
+    spec, given = inputs.spec, (inputs.training, inputs.validation)
+    training, validation = state.images["training"], state.images["validation"]
+    _, lost = without_bad_images(validation, examined.rejected, is_limited=False)
+    results = examined.outcomes, inputs.validation, examined.indices
+    versions = {
+        "train-pytorch-model": __version__,
+        "Python": platform.python_version(),
+        **{name: version(name) for name in ("torch", "torchvision", "numpy", "pillow")},
+        "System": f"{platform.system()} {platform.machine()}",
+        "Processes": str(plan.world.size),
+    }
+    if plan.world.device.type == "cuda":
+        versions |= {
+            "CUDA": str(torch.version.cuda),
+            "GPU": torch.cuda.get_device_name(plan.world.device),
+        }
+    engine.network.load_state_dict(state.best.weights)
+    return Report(
+        spec=spec,
+        evaluation=examined.evaluation,
+        calibrated=calibration.describe(examined.temperature),
+        seen=examined.familiar.describe(examined.evaluation.accuracy),
+        galleries=[
+            *suspects_gallery(examined.suspects, given, spec.framing.colours),
+            *galleries_of(
+                examined.evaluation,
+                *results,
+                spec.framing.colours,
+                partial(explain, engine.network, spec, inputs.validation),
+            ),
+            *twins_gallery(examined.twins, given, spec.framing.colours),
+            training_gallery(plan, training),
+        ],
+        files=files_of_cells(*results),
+        precision=plan.precision.name,
+        config=plan.config,
+        recipe=inputs.recipe,
+        plan=describe(plan),
+        history=progress.history,
+        best_epoch=state.best.epoch,
+        stopped=stopped_early(plan, state),
+        advice=list(
+            learning_warnings(training.class_counts(), inputs.model, inputs.recipe.image_size)
+        ),
+        rollbacks=progress.rollbacks,
+        training=training,
+        validation=validation,
+        bad_images=[*progress.bad_images, *lost],
+        budget=state.budget(),
+        versions=versions,
+        command=command_of(plan, output),
+        fingerprint=plan.fingerprint,
+        ended=datetime.now(UTC).strftime("%d %B %Y, %H:%M UTC"),
+    )

@@ -1,0 +1,59 @@
+"""`evaluate`: how good a model is on labelled images."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from train_pytorch_model.distributed.world import World
+from train_pytorch_model.evaluation import directory, metrics
+from train_pytorch_model.evaluation.metrics import Evaluation, Outcomes, outcomes_of
+from train_pytorch_model.formats.outputs import writing_directory
+from train_pytorch_model.inference.explain import explain
+from train_pytorch_model.inference.predict import predict, report_bad_images
+from train_pytorch_model.inputs.opening import ScoringInputs
+from train_pytorch_model.machine.console import logger
+from train_pytorch_model.networks.build import build_model
+from train_pytorch_model.quality import twins
+from train_pytorch_model.quality.near_duplicates import read_image_hashes
+from train_pytorch_model.reports.evaluation_page import files_of_cells, render
+from train_pytorch_model.reports.galleries import galleries_of
+
+
+def evaluate(inputs: ScoringInputs, output: Path, world: World) -> Evaluation | None:
+    """Write the evaluation of all readable images, which have the categories of the model.
+
+    Called on all processes; the main one writes. Raises `InvalidModelDirectoryError` for weights
+    that do not fit, `InvalidDatasetError` if too many images turn out to be unreadable,
+    `OutputDirectoryError`.
+    """
+    batches = predict(inputs, "Evaluating", world, hashed=True)
+    if not world.is_main:
+        next(batches, None)  # predict with the main process, which alone gets them
+        return None
+    spec, images = inputs.spec, inputs.images
+    rejected: dict[int, str] = {}
+    parts: list[tuple[Outcomes, np.ndarray, np.ndarray]] = []
+    with writing_directory(output, directory.META_CONTENT, "output") as root:
+        for batch in batches:
+            targets = images.class_indices[batch.indices]
+            parts.append((outcomes_of(targets, batch.probabilities), batch.indices, batch.hashes))
+            rejected |= batch.rejected
+        found, numbers, hashes = zip(*parts, strict=True)
+        outcomes, indices = metrics.join(found), np.concatenate(numbers)
+        left_out = report_bad_images(inputs, rejected, root)
+        evaluated = metrics.evaluate(outcomes, len(spec.categories))
+        known, is_hit = read_image_hashes(inputs.model.root), outcomes.target_ranks == 0
+        familiar = twins.compare_with_training(known, np.concatenate(hashes), is_hit)
+        if seen := familiar.describe() if familiar else "":
+            logger.warning(seen)
+        mistakes = directory.prediction_rows(outcomes, evaluated.mistakes, images, indices)
+        directory.write_numbers(root, evaluated, spec.categories, mistakes, left_out, familiar)
+        network = build_model(inputs.model, spec.categories).to(world.device)
+        heats = partial(explain, network, spec, images)
+        rest, colours = f"; all are in {directory.MISTAKES}", spec.framing.colours
+        galleries = galleries_of(evaluated, outcomes, images, indices, colours, heats, rest)
+        files = files_of_cells(outcomes, images, indices)
+        page = render(evaluated, spec, images.root.resolve().name, galleries, files, left_out, seen)
+        (root / directory.PAGE).write_text(page, encoding="utf-8")
+    return evaluated

@@ -1,3 +1,0 @@
-"""What is sent to Azure ML, as plain values that are checked first, and the service that it is sent
-to.
-"""

@@ -1,0 +1,111 @@
+"""The batches of a run, pass by pass."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from train_pytorch_model.data import batch
+from train_pytorch_model.data.batch import Batch
+from train_pytorch_model.data.cache import Caches, open_caches
+from train_pytorch_model.data.decoder_processes import Decoders
+from train_pytorch_model.data.epoch_plan import plan_training, plan_validation
+from train_pytorch_model.data.features import Compute, KeptFeatures
+from train_pytorch_model.data.loader import Loader, Pass, read_for_inference, read_for_training
+from train_pytorch_model.data.preparation import for_training
+from train_pytorch_model.training.plan import Plan
+from train_pytorch_model.training.state import State
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The batches of one pass, to be read once."""
+
+    num_batches: int
+    batches: Iterator[Batch]
+    loader: Loader  # which counts the seconds spent waiting for them
+
+
+class Batches:
+    """Makes batches on the device. While the last ones of a pass are in use, the next pass begins."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        loader: Loader,
+        caches: Caches,
+        max_steps: int | None = None,
+        features: Compute | None = None,
+    ) -> None:
+        """`max_steps` ends passes early; `features`, if there is room, stand in batches for images."""
+        self._plan, self._loader, self._caches, self._max_steps = plan, loader, caches, max_steps
+        self.hashes = caches.hashes
+        self._kept = None
+        if features and caches.features is not None and plan.cache.views:
+            dtype, at_once = plan.precision.dtype, plan.features_at_once
+            self._kept = KeptFeatures(caches.features, plan.cache.views, dtype, features, at_once)
+
+    def training(self, state: State) -> Reading:
+        """Return the batches that are left in the open epoch, before its validation."""
+        progress = state.progress
+        current = self._training_pass(state, progress.epoch, progress.images_done)
+        return self._read(current, lambda: self._validation_pass(state))
+
+    def validation(self, state: State, is_last: bool = False) -> Reading:
+        """Return this process's validation batches, before the next epoch unless `is_last`."""
+
+        def following() -> Pass | None:
+            epoch = state.progress.epoch + 1
+            is_over = is_last or epoch > self._plan.config.epochs
+            return None if is_over else self._training_pass(state, epoch)
+
+        return self._read(self._validation_pass(state), following)
+
+    def _read(self, current: Pass, then: Callable[[], Pass | None]) -> Reading:
+        kept = self._kept
+        part = kept.to_compute if kept else lambda given: given
+        batches = self._loader.batches(
+            part(current), lambda: part(after) if (after := then()) else None
+        )
+        batches = batch.on_device(batches, self._plan.world.device)
+        return Reading(
+            len(current.plan), kept.batches(current, batches) if kept else batches, self._loader
+        )
+
+    def _training_pass(self, state: State, epoch: int, images_done: int = 0) -> Pass:
+        plan, images = self._plan, state.images["training"]
+        config, world = plan.config, plan.world
+        framing, seed, least = plan.framings[epoch - 1], config.random_seed, plan.min_local_batch
+        planned = plan_training(
+            len(images), config.batch_size, least, seed, epoch, world.rank, world.size, images_done
+        )[: self._max_steps]
+        prepared = for_training(plan.inputs.recipe, framing, plan.inputs.training_framing)
+        read = read_for_training(images, prepared, seed, epoch, self._caches.training)
+        key = f"training {epoch} of {len(images)} images, {len(planned)} batches"
+        return Pass(key, planned, read, images.class_indices, framing)
+
+    def _validation_pass(self, state: State) -> Pass:
+        plan, images, framing = self._plan, state.images["validation"], self._plan.inputs.framing
+        planned = plan_validation(
+            len(images), plan.validated_at_once, plan.world.rank, plan.world.size
+        )
+        planned = planned[: self._max_steps]
+        read = read_for_inference(images, framing, self._caches.validation)
+        key = f"validation of {len(images)} images, {len(planned)} batches"
+        return Pass(key, planned, read, images.class_indices, framing)
+
+
+@contextmanager
+def open_batches(
+    plan: Plan,
+    readers: Decoders | None,
+    max_steps: int | None = None,
+    features: Compute | None = None,
+) -> Iterator[Batches]:
+    """Batches, for a `with`; `readers` have no request yet; `features` of a frozen backbone, if
+    kept.
+    """
+    with open_caches(plan.cache, plan.world) as caches:
+        if readers is not None:
+            readers.share(caches.shared)
+        with Loader(plan.world.cores, readers) as loader:
+            yield Batches(plan, loader, caches, max_steps, features)

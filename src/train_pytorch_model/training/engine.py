@@ -1,0 +1,182 @@
+"""The engine of a run: network, optimizer and step, built once from a plan, after trial passes."""
+
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.amp import GradScaler
+from torch.optim import Optimizer
+
+from train_pytorch_model.config.seeds import derive_seed
+from train_pytorch_model.data.batch import Batch
+from train_pytorch_model.data.cutmix import with_cutmix
+from train_pytorch_model.distributed.world import World
+from train_pytorch_model.image_classifier.classifier import Normalize
+from train_pytorch_model.networks import batch_norms, build, frozen_backbone, initialize
+from train_pytorch_model.networks.cpu_convolutions import adapt_to_cpu
+from train_pytorch_model.training.cuda_graph_step import CudaGraphStep, can_be_captured
+from train_pytorch_model.training.fine_tuning import prepare_fine_tuning
+from train_pytorch_model.training.loss import make_loss
+from train_pytorch_model.training.optimizer import make_optimizer
+from train_pytorch_model.training.plan import Plan
+from train_pytorch_model.training.step import FlatGradients, Step, TrainStep
+from train_pytorch_model.training.trials import Trials
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What computes: built once, in `start_engine`. Its tensors change as it trains; nothing else
+    does."""
+
+    plan: Plan  # complete: with what only the built network can tell
+    network: nn.Module  # normalized float32 images (B, 3, H, W) → logits (B, C)
+    model: (
+        nn.Module
+    )  # uint8 images (B, 3, H, W) → logits (B, C); an `OnFrozenBackbone` to keep features
+    optimizer: Optimizer
+    scaler: GradScaler
+    take_step: Step
+
+    @property
+    def world(self) -> World:
+        return self.plan.world
+
+    def begin_training(self, epoch: int, steps_done: int) -> None:
+        """Prepare for the steps of an epoch, counted from 1, of which some may be done."""
+        batch_norms.set_training_mode(self.network)
+        if isinstance(
+            self.take_step, CudaGraphStep
+        ):  # compiling has to pay in the steps that are left
+            self.take_step.steps_left = self.plan.steps_left(epoch, steps_done)
+
+    def randomize(self, batch: Batch, epoch: int, step: int) -> Batch:
+        """Seed the randomness of a step, dropout and CutMix, by (seed, epoch, step, rank); apply
+        CutMix.
+
+        So no generator's state has to be saved. Next to a loader's threads `torch.manual_seed`
+        takes 1.7 ms, in which a fast GPU finishes a step.
+        """
+        inputs, device = self.plan.inputs, self.world.device
+        seed = derive_seed(self.plan.config.random_seed, "noise", epoch, step, self.world.rank)
+        if device.type == "cuda":
+            torch.cuda.default_generators[device.index].manual_seed(seed)
+        elif device.type == "cpu":
+            torch.default_generator.manual_seed(seed)
+        else:
+            torch.get_device_module(device).manual_seed(seed)
+        cutmix = inputs.recipe.cutmix
+        return with_cutmix(batch, len(inputs.categories), cutmix, seed) if cutmix else batch
+
+    def features(self, images: Tensor) -> Tensor:
+        """Features (B, D), in the plan's precision, of up to `features_at_once` uint8 images (B, 3,
+        H, W).
+        """
+        assert isinstance(self.model, frozen_backbone.OnFrozenBackbone)
+        missing = self.plan.features_at_once - len(images)
+        with self.plan.precision.autocast(self.world.device):
+            features = self.model.features(F.pad(images, (0, 0) * 3 + (0, missing)))
+        return features[: len(images)].to(self.plan.precision.dtype)
+
+    def is_finite(self) -> bool:
+        """Whether all weights and statistics are finite. Waits for the device."""
+        values = [
+            value for value in self.network.state_dict().values() if value.is_floating_point()
+        ]
+        norms = torch._foreach_norm(values, ord=float("inf"))
+        return bool(torch.isfinite(torch.stack([norm.float() for norm in norms])).all())
+
+    def average_statistics(self) -> None:
+        """Average the running statistics over all processes, each of which has seen other images."""
+        local = batch_norms.running_statistics(self.network)
+        if self.world.size > 1 and len(local) > 0:
+            batch_norms.set_running_statistics(
+                self.network, self.world.sum(local) / self.world.size
+            )
+
+
+def start_engine(plan: Plan, fitted: int | None = None) -> Engine:
+    """Build the engine. Collective: all processes call it, and communicate in it.
+
+    On the main process, fine-tuning decodes a few training images; a GPU tries out what fits into
+    its memory, starting from `fitted` images if an earlier start of the run ran out of memory.
+    Raises `InvalidModelDirectoryError`, `ModuleOutOfMemoryError`.
+    """
+    config, inputs, world = plan.config, plan.inputs, plan.world
+    network = _make_network(plan)
+
+    # The model, on the device. Fine-tuning computes with it before the optimizer exists, since the
+    # optimizer needs the learning rate factors.
+    normalize = Normalize(inputs.spec.mean, inputs.spec.std)
+    model: nn.Module = nn.Sequential(normalize, network).to(world.device)
+    model = model.to(memory_format=torch.channels_last)
+    factors = prepare_fine_tuning(model, inputs, config, world, plan.optimizer.name)
+    if plan.cache.views:
+        model = frozen_backbone.OnFrozenBackbone(model, network.get_submodule(plan.head))
+    optimizer = make_optimizer(network, factors, plan.optimizer.name)
+    scaler = plan.precision.scaler(world.device)
+
+    # The step. All processes begin with rank 0's weights; trials leave the network as it was.
+    trials = Trials(model, network, optimizer, inputs.training_framing, plan.precision, world)
+    micro_batch = trials.fitting_micro_batch(config.batch_size, fitted, plan.min_local_batch)
+    is_replayed = world.device.type == "cuda" and micro_batch is None and not plan.cache.views
+    trained: nn.Module = model
+    gradients: FlatGradients | None = None
+    if world.size > 1:
+        if is_replayed and can_be_captured(model):
+            gradients = FlatGradients(each for each in network.parameters() if each.requires_grad)
+        is_replayed = gradients is not None and trials.average_soon(gradients, config.batch_size)
+        if is_replayed:
+            world.share_(model)
+        else:
+            trained, gradients = world.replicate(model), None
+            trials.settle_buckets(trained, plan.min_local_batch)
+    step = TrainStep(
+        model=trained,
+        optimizer=optimizer,
+        scaler=scaler,
+        loss_sum=make_loss(inputs, world),
+        precision=plan.precision,
+        world=world,
+        micro_batch=micro_batch,
+        min_local_batch=plan.min_local_batch,
+        gradients=gradients,
+    )
+    take_step: Step = CudaGraphStep(step, trials.compiled) if is_replayed else step
+    head = next(network.get_submodule(plan.head).parameters())
+    body = next(islice(network.parameters(), plan.num_kept, None))
+    plan = replace(
+        plan,
+        head_lr_factor=factors.get(head, 1.0),
+        body_lr_factor=factors.get(body, 1.0) if body.requires_grad else 1.0,
+        micro_batch=micro_batch,
+    )
+    return Engine(plan, network, model, optimizer, scaler, take_step)
+
+
+def _make_network(plan: Plan) -> nn.Module:
+    """Return the network on the CPU, with the weights from which it starts."""
+    config, inputs = plan.config, plan.inputs
+    # The seed comes first: a new head draws from the generator. Freezing comes before what changes
+    # weights or statistics, which leave frozen layers alone; layers are replaced for the CPU last,
+    # with their weights.
+    torch.manual_seed(derive_seed(config.random_seed, "weights"))
+    network = build.build_model(inputs.model, inputs.categories)
+    if inputs.recipe.freeze_backbone:
+        frozen_backbone.freeze_backbone(network, inputs.model.architecture)
+    for parameter in islice(network.parameters(), plan.num_kept):
+        parameter.requires_grad_(False)
+    batch_norms.raise_momentum(network, plan.steps_per_epoch)
+    if not (inputs.model.is_pretrained or inputs.model.is_trained or inputs.recipe.freeze_backbone):
+        initialize.initialize_from_scratch(
+            network,
+            inputs.model.architecture,
+            config.epochs,
+            images_per_category=len(inputs.training) / len(inputs.categories),
+            peak_lr=plan.schedule.peak_lr if plan.optimizer.name == "sgd" else None,
+            batch_size=plan.global_batch_size,
+        )
+    if plan.world.device.type == "cpu":
+        adapt_to_cpu(network, inputs.training_framing.height, inputs.training_framing.width)
+    return network

@@ -1,1 +1,0 @@
-"""What is asked for, and what is said: the settings of a run, errors and their wording."""
