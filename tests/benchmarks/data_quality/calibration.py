@@ -24,7 +24,7 @@ from tests.benchmarks.data_quality.training import (
     split,
     train_model,
 )
-from tests.unit.test_calibration import predicted
+from tests.unit.evaluation.test_calibration import predicted
 from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.evaluation.calibration import calibrate, fit_temperature
 from train_pytorch_model.evaluation.metrics import losses_of, outcomes_of

@@ -105,7 +105,7 @@ def test_this_machine_has_available_memory() -> None:
 def test_freed_memory_is_kept_for_reuse() -> None:
     program = """
 import resource
-from train_pytorch_model.machine.system import keep_freed_memory
+from train_pytorch_model.machine.memory import keep_freed_memory
 def faults_of_ten_rounds():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(10):
@@ -128,7 +128,7 @@ print(by_itself, faults_of_ten_rounds())
 def test_what_is_kept_between_other_blocks_is_released() -> None:
     program = """
 from pathlib import Path
-from train_pytorch_model.machine.system import keep_freed_memory, release_freed_memory
+from train_pytorch_model.machine.memory import keep_freed_memory, release_freed_memory
 def resident_mib():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 >> 20
 keep_freed_memory()

@@ -110,7 +110,7 @@ def test_the_user_may_fix_the_number(text: str, expected: int | None) -> None:
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine of two cores, whose threads nobody has fixed."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr("train_pytorch_model.machine.system.usable_cores", lambda: 2)
+    monkeypatch.setattr("train_pytorch_model.machine.cores.usable_cores", lambda: 2)
     monkeypatch.setattr(torch, "set_num_threads", set_threads)
     monkeypatch.setattr(torch, "get_num_threads", lambda: set_threads.count)
 

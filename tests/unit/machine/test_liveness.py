@@ -14,8 +14,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="no /proc")
 SLEEPER = "import time; print(flush=True); time.sleep(600)"
 PARENT = f"""
 import subprocess, sys
-from train_pytorch_model.machine.system import end_with_parent
-code = "import os; from train_pytorch_model.machine.system import end_with_parent;"
+from train_pytorch_model.machine.liveness import end_with_parent
+code = "import os; from train_pytorch_model.machine.liveness import end_with_parent;"
 code += "end_with_parent(int({{!r}} or os.getppid()));".format(sys.argv[1])
 child = subprocess.Popen([sys.executable, "-c", code + {SLEEPER!r}], stdout=subprocess.PIPE)
 child.stdout.readline()

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from tests.unit.test_heat_maps import Convolutional
+from tests.unit.networks.test_heat_maps import Convolutional
 from torch import Tensor
 
 from train_pytorch_model.formats.image_directory import open_image_directory

@@ -92,7 +92,7 @@ def test_a_launcher_checks_the_inputs_and_exits_with_the_status_of_its_workers(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(workers, "start_workers", start_workers)
+    monkeypatch.setattr(story, "start_workers", start_workers)
     inputs: Any = "inputs"
 
     def open_inputs() -> Any:

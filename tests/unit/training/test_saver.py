@@ -78,7 +78,7 @@ def test_a_run_goes_on_with_the_threads_with_which_it_was_stopped(
     inputs = open_training_inputs(untrained_resnet18, images, images).with_flips(True)
     set_threads: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", set_threads.append)
-    monkeypatch.setattr("train_pytorch_model.machine.system.usable_cores", lambda: 4)
+    monkeypatch.setattr("train_pytorch_model.machine.cores.usable_cores", lambda: 4)
     begun = World(0, 1, 0, 1, torch.device("cpu"), threads=Threads(4, "one for each core"))
     for count in (3, 4):
         training = start_training(TrainConfig(epochs=9), inputs, begun)

@@ -13,7 +13,7 @@ from pathlib import Path
 import mlflow
 import pytest
 from tests.logs import warnings_in
-from tests.unit.test_tracking import DESCRIPTION, IMAGES, record, tracking
+from tests.unit.tracking.test_tracker import DESCRIPTION, IMAGES, record, tracking
 
 from train_pytorch_model.tracking.mlflow_run import MlflowRun
 

@@ -16,7 +16,7 @@ from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.errors import UnfinishedOutputError
 from train_pytorch_model.formats.outputs import owning_directory
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def written(folder: Path, **changes: Any) -> dict[str, Any]:
