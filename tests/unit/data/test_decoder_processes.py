@@ -232,7 +232,7 @@ def test_decoders_do_not_outlive_their_program(tmp_path: Path) -> None:
     path = written(tmp_path / "a.png")
     program = (
         "import os, signal; from pathlib import Path\n"
-        "from train_pytorch_model.data.decoders import Decoders\n"
+        "from train_pytorch_model.data.decoder_processes import Decoders\n"
         f"d = Decoders(); d.decode(Path({str(path)!r}), 8); print(d._all[0].pid, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )

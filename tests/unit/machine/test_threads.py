@@ -137,7 +137,7 @@ def test_a_run_beside_a_busy_process_begins_with_fewer_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "train_pytorch_model.distributed.world.best_device", lambda _: torch.device("cpu")
+        "train_pytorch_model.distributed.rendezvous.best_device", lambda _: torch.device("cpu")
     )
     tell(monkeypatch, after(2, 3.0, others=1.0))
     with join_world(BEFORE) as world:
