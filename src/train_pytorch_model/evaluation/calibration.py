@@ -24,14 +24,14 @@ CONVERGED = 1e-9  # relative change of the inverse temperature
 
 
 @dataclass(frozen=True)
-class Quality:
+class ProbabilityQuality:
     """How good probabilities are."""
 
     loss: float  # mean cross entropy, in nats
     error: float  # expected calibration error, from 0 to 1
 
     @classmethod
-    def of(cls, outcomes: Outcomes) -> "Quality":
+    def of(cls, outcomes: Outcomes) -> "ProbabilityQuality":
         error = calibration_of(outcomes.confidences, outcomes.target_ranks == 0).error
         return cls(float(losses_of(outcomes).mean()), error)
 
@@ -42,8 +42,8 @@ class Temperature:
 
     # 1 if none is better than what the network says, on images on which it was not fitted.
     value: float
-    before: Quality
-    after: Quality  # each fold of the images with the temperature of the others
+    before: ProbabilityQuality
+    after: ProbabilityQuality  # each fold of the images with the temperature of the others
 
 
 def fit_temperature(logits: np.ndarray, outcomes: Outcomes) -> Temperature:
@@ -55,15 +55,15 @@ def fit_temperature(logits: np.ndarray, outcomes: Outcomes) -> Temperature:
     part may lose by chance.
     """
     if len(logits) < MIN_IMAGES:
-        return Temperature(1.0, Quality.of(outcomes), Quality.of(outcomes))
+        return Temperature(1.0, ProbabilityQuality.of(outcomes), ProbabilityQuality.of(outcomes))
     some = np.arange(0, len(logits), -(-logits.size // MAX_FITTED))
     logits, outcomes = logits[some], outcomes.select(some)
-    before = Quality.of(outcomes)
+    before = ProbabilityQuality.of(outcomes)
     targets, folds = outcomes.targets, np.arange(len(logits)) % FOLDS
     fitted = np.array(
         [_fit(logits[folds != each], targets[folds != each]) for each in range(FOLDS)]
     )
-    after = Quality.of(calibrate(outcomes, logits, fitted[folds]))
+    after = ProbabilityQuality.of(calibrate(outcomes, logits, fitted[folds]))
     if after.loss >= (1 - MIN_GAIN) * before.loss:
         return Temperature(1.0, before, before)
     return Temperature(_fit(logits, targets), before, after)
@@ -86,7 +86,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return powers
 
 
-def describe(temperature: Temperature) -> str:
+def describe_temperature(temperature: Temperature) -> str:
     """What has been done about the probabilities, in words."""
     before, after = temperature.before, temperature.after
     if temperature.value == 1:

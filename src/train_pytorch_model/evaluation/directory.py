@@ -11,7 +11,7 @@
     per_class.csv          `CategoryRow`, by class index: images of the category, those predicted as it
     confusion_matrix.csv   category,<each category>: a row per true category, a column per predicted one
     calibration.csv        `CalibrationBin`: confidences in (lower, upper], with means over their images
-    coverage.csv           `Answered`: images of at least a confidence, and how many of them are right
+    coverage.csv           `CoverageRow`: images of at least a confidence, and how many of them are right
     mistakes.csv           `Prediction`: every wrong one, the most confident first
     evaluation.html        the same as a web page
     bad_images.csv         the images that were left out, if any
@@ -30,15 +30,15 @@ from typing import Any
 import numpy as np
 
 from train_pytorch_model.evaluation.metrics import (
-    Answered,
     CalibrationBin,
+    CoverageRow,
     Evaluation,
     Outcomes,
     PerClass,
 )
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.writing import table_of, write_csv, write_json
-from train_pytorch_model.quality.twins import Familiar
+from train_pytorch_model.quality.twins import TrainingLookAlikes
 
 META_CONTENT: Mapping[str, Any] = {"type": "EvaluationDirectory", "extension": {}}
 CONFUSION_MATRIX = "confusion_matrix.csv"
@@ -87,7 +87,7 @@ def write_numbers(
     categories: Sequence[str],
     mistakes: Iterable[Prediction],
     left_out: int,
-    familiar: Familiar | None = None,
+    familiar: TrainingLookAlikes | None = None,
 ) -> None:
     """Write the metrics and all tables of the evaluation; `categories` are the names by class
     index.
@@ -118,7 +118,7 @@ def write_numbers(
     tables = {
         "per_class.csv": table_of(CategoryRow, per_class),
         "calibration.csv": table_of(CalibrationBin, evaluation.calibration.bins),
-        "coverage.csv": table_of(Answered, evaluation.coverage.rows),
+        "coverage.csv": table_of(CoverageRow, evaluation.coverage.rows),
         MISTAKES: table_of(Prediction, mistakes),
         CONFUSION_MATRIX: confusion_matrix(evaluation, categories),
     }

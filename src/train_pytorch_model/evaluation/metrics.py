@@ -87,7 +87,7 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class Answered:
+class CoverageRow:
     """The images that are answered if only a confidence of at least `threshold` counts as an
     answer."""
 
@@ -105,7 +105,7 @@ class Coverage:
     As in El-Yaniv and Wiener 2010, On the Foundations of Noise-free Selective Classification.
     """
 
-    rows: Sequence[Answered]
+    rows: Sequence[CoverageRow]
     accuracies: Sequence[
         float
     ]  # (100,): the accuracy of the most confident 1, 2, … 100 % of the images
@@ -289,6 +289,6 @@ def coverage_of(confidences: np.ndarray, is_hit: np.ndarray) -> Coverage:
     for threshold in THRESHOLDS:
         images = int((confidences >= threshold).sum())
         accuracy = int(hits[images - 1]) / images if images else None
-        rows.append(Answered(threshold, images, images / len(hits), accuracy))
+        rows.append(CoverageRow(threshold, images, images / len(hits), accuracy))
     counts = [max(1, round(len(hits) * percent / 100)) for percent in PERCENTS]
     return Coverage(rows, [int(hits[count - 1]) / count for count in counts])

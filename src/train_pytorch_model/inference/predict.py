@@ -37,7 +37,7 @@ RELEASE_EVERY = 64  # batches: 1 % of the time at 2,000 images/s, less where ima
 
 
 @dataclass(frozen=True)
-class Predicted:
+class PredictedBatch:
     """The predictions for one batch."""
 
     indices: (
@@ -56,7 +56,9 @@ class Predicted:
     )  # (B, 16), uint8: the perceptual hashes of the images; zeros if they are not wanted
 
 
-def predict(inputs: ScoringInputs, title: str, world: World, hashed: bool) -> Iterator[Predicted]:
+def predict(
+    inputs: ScoringInputs, title: str, world: World, hashed: bool
+) -> Iterator[PredictedBatch]:
     """Predict all images on all processes; yield all batches, in image order, on the main one, else
     none.
 
@@ -119,7 +121,7 @@ def _predict_local_images(
     loader: Loader,
     world: World,
     caches: Caches,
-) -> Iterator[Predicted]:
+) -> Iterator[PredictedBatch]:
     """Predict this process's batches, without communicating with the others."""
     framing = classifier.spec.framing
     plan = epoch_plan.plan_validation(len(images), BATCH_SIZE, world.rank, world.size)
@@ -133,10 +135,12 @@ def _predict_local_images(
         hashes = np.zeros((len(batch.indices), NUM_BYTES), np.uint8)
         if len(caches.hashes):
             hashes = caches.hashes[images.rows[batch.indices]]
-        yield Predicted(batch.indices, probabilities, features, energies, batch.rejected, hashes)
+        yield PredictedBatch(
+            batch.indices, probabilities, features, energies, batch.rejected, hashes
+        )
 
 
-def report_bad_images(inputs: ScoringInputs, rejected: dict[int, str], root: Path) -> int:
+def report_unreadable_images(inputs: ScoringInputs, rejected: dict[int, str], root: Path) -> int:
     """Warn of images left out before and now, list and count them.
 
     May raise `InvalidDatasetError`.

@@ -22,7 +22,7 @@ from train_pytorch_model.quality.suspects import (
     suspects_by_margin,
     suspects_by_prediction,
 )
-from train_pytorch_model.quality.twins import TWINS, Familiar, TwinRow, find_twins
+from train_pytorch_model.quality.twins import TWINS, TrainingLookAlikes, TwinRow, find_twins
 from train_pytorch_model.training.batches import Batches
 from train_pytorch_model.training.engine import Engine
 from train_pytorch_model.training.epoch import validate_best
@@ -33,7 +33,7 @@ WORTH_A_WARNING = 0.01  # of the validation images
 
 
 @dataclass(frozen=True)
-class Examined:
+class Examination:
     """What is known about the model to be published, on the main process."""
 
     outcomes: Outcomes  # of all validation images, in their order, by the model as it is published
@@ -42,7 +42,7 @@ class Examined:
     rejected: dict[int, str]  # images that could not be read this time: index → reason
     temperature: calibration.Temperature
     twins: Sequence[TwinRow]
-    familiar: Familiar  # validation images that look like training images
+    familiar: TrainingLookAlikes  # validation images that look like training images
     training_hashes: (
         np.ndarray
     )  # (T, 16), uint8: of the given training images; zeros for those without
@@ -73,7 +73,7 @@ class Examined:
         }
 
 
-def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Examined | None:
+def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Examination | None:
     """Examine the best epoch by its validation.
 
     Collective; only the main process returns the result.
@@ -104,7 +104,7 @@ def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Exa
     logits = np.concatenate([each.logits for each in results])
     logits = logits[order] if len(logits) else logits
     temperature = calibration.fit_temperature(logits, outcomes)
-    paragraph(calibration.describe(temperature))
+    paragraph(calibration.describe_temperature(temperature))
     if temperature.value != 1:
         outcomes = calibration.calibrate(outcomes, logits, temperature.value)
     scaled = logits / temperature.value
@@ -114,11 +114,11 @@ def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Exa
     known = [hashes for hashes in hashes_of_all if len(hashes)]
     hashes = np.maximum.reduce(known)[rows] if known else np.zeros((len(rows), NUM_BYTES), np.uint8)
     twins, seen = find_twins(inputs.training, inputs.validation, inputs.identical.pairs, hashes)
-    familiar = Familiar.of(seen, outcomes.target_ranks[~seen[indices]] == 0)
+    familiar = TrainingLookAlikes.of(seen, outcomes.target_ranks[~seen[indices]] == 0)
     if text := familiar.describe(evaluated.accuracy):
         # A few of many change nothing, and in tiny images may be chance.
         (logger.warning if seen.mean() >= WORTH_A_WARNING else paragraph)(text)
-    return Examined(
+    return Examination(
         outcomes=outcomes,
         evaluation=evaluated,
         indices=indices,

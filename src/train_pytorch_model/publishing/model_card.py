@@ -49,7 +49,7 @@ that cannot be read. Validation chose the epoch: on other images the accuracy ma
 """
 
 
-def describe_model(root: Path, plan: Plan, state: State) -> None:
+def write_mlflow_model(root: Path, plan: Plan, state: State) -> None:
     """Write the MLflow model, the card and what registers them. Raises `OSError`."""
     from train_pytorch_model.tracking.save_model import (
         save_model,  # here, because it imports mlflow

@@ -21,8 +21,8 @@ from train_pytorch_model.image_classifier.predictions import KNOWN, known_json
 from train_pytorch_model.image_classifier.weights import write_state_dict
 from train_pytorch_model.inputs.unreadable_images import BAD_IMAGES, BadImage
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.publishing.examine import Examined
-from train_pytorch_model.publishing.model_card import describe_model
+from train_pytorch_model.publishing.examine import Examination
+from train_pytorch_model.publishing.model_card import write_mlflow_model
 from train_pytorch_model.publishing.run import Run
 from train_pytorch_model.quality.near_duplicates import IMAGE_HASHES
 from train_pytorch_model.training.plan import Plan
@@ -31,13 +31,13 @@ from train_pytorch_model.training.state import State
 ROOM_BYTES = 64 << 20  # for all files but the weights
 
 
-def publish(run: Run, state: State, examined: Examined | None, report: str) -> None:
+def publish(run: Run, state: State, examination: Examination | None, report: str) -> None:
     """Write the trained directory of the best epoch, with the report if there is one.
 
-    The logits of its model are those of the best epoch, divided by the temperature of what is
-    `examined`. It is built in a local folder and then copied: the output may be on mounted storage.
-    An unfinished output of this run is replaced. Raises `OutputDirectoryError` if it cannot be
-    written.
+    The logits of its model are those of the best epoch, divided by the temperature of the
+    examination. It is built in a local folder and then copied: the output may be on mounted
+    storage. An unfinished output of this run is replaced. Raises `OutputDirectoryError` if it
+    cannot be written.
     """
     where = _local_folder(run, state)
     built = where / f"train_pytorch_model-{run.token}"
@@ -45,7 +45,7 @@ def publish(run: Run, state: State, examined: Examined | None, report: str) -> N
         try:
             rmtree(built, ignore_errors=True)  # which an earlier start may have left
             built.mkdir(mode=0o700)
-            meta = _build(built, run.plan, state, examined, report)
+            meta = _build(built, run.plan, state, examination, report)
             write_manifest(built, run.plan.fingerprint)
         except OSError as error:
             raise OutputDirectoryError(f"The model cannot be built in {where}: {error}.") from error
@@ -70,7 +70,7 @@ def _local_folder(run: Run, state: State) -> Path:
 
 
 def _build(
-    root: Path, plan: Plan, state: State, examined: Examined | None, report: str
+    root: Path, plan: Plan, state: State, examination: Examination | None, report: str
 ) -> dict[str, Any]:
     """Write all files but the manifest and `_meta.yaml`; returns the content of that.
 
@@ -79,9 +79,9 @@ def _build(
     inputs = plan.inputs
     model, decided, categories = inputs.model, inputs.recipe, inputs.categories
     weights = state.best.weights
-    if examined and examined.temperature.value != 1:
+    if examination and examination.temperature.value != 1:
         last_layer = {f"{plan.head}.weight", f"{plan.head}.bias"}
-        temperature = examined.temperature.value
+        temperature = examination.temperature.value
         weights = {
             name: each / temperature if name in last_layer else each
             for name, each in weights.items()
@@ -107,20 +107,20 @@ def _build(
     )
     write_json(root / image_list.SCHEMA, image_list.image_schema(categories))
     write_json(root / image_list.SAMPLES, samples_of(inputs.training))
-    describe_model(root, plan, state)
+    write_mlflow_model(root, plan, state)
     if inputs.test is not None:
         write_split(root / SPLIT, Parts(inputs.training, inputs.validation, inputs.test))
     if state.progress.bad_images:
         rows = writing.table_of(BadImage, state.progress.bad_images)
         writing.write_csv(root / BAD_IMAGES, rows)
     trained_directory.write_metrics(root / trained_directory.METRICS, state.progress.history)
-    if examined:
-        if len(examined.energies):
-            (root / KNOWN).write_text(known_json(examined.energies), encoding="ascii")
-        for name, table in examined.tables.items():
+    if examination:
+        if len(examination.energies):
+            (root / KNOWN).write_text(known_json(examination.energies), encoding="ascii")
+        for name, table in examination.tables.items():
             (root / name).write_text(table, encoding="utf-8")
-        if examined.training_hashes.any():
-            (root / IMAGE_HASHES).write_bytes(examined.training_hashes.tobytes())
+        if examination.training_hashes.any():
+            (root / IMAGE_HASHES).write_bytes(examination.training_hashes.tobytes())
     if report:
         try:
             (root / REPORT).write_text(report, encoding="utf-8")

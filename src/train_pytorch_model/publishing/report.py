@@ -18,11 +18,15 @@ from train_pytorch_model.inference.explain import explain
 from train_pytorch_model.inputs.advice import learning_warnings
 from train_pytorch_model.inputs.unreadable_images import without_bad_images
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.publishing.examine import Examined
+from train_pytorch_model.publishing.examine import Examination
 from train_pytorch_model.publishing.run_description import command_of
 from train_pytorch_model.publishing.training_gallery import training_gallery
-from train_pytorch_model.reports.evaluation_page import files_of_cells
-from train_pytorch_model.reports.galleries import galleries_of, suspects_gallery, twins_gallery
+from train_pytorch_model.reports.evaluation_page import files_by_cell
+from train_pytorch_model.reports.galleries import (
+    prediction_galleries,
+    suspects_gallery,
+    twins_gallery,
+)
 from train_pytorch_model.reports.training_report import Report, render_report
 from train_pytorch_model.training.engine import Engine
 from train_pytorch_model.training.plan import Plan
@@ -51,7 +55,9 @@ def stopped_early(plan: Plan, state: State) -> str:
     )
 
 
-def report_on(engine: Engine, state: State, output: Path, examined: Examined) -> dict[str, str]:
+def render_report_files(
+    engine: Engine, state: State, output: Path, examination: Examination
+) -> dict[str, str]:
     """The report and tables of a finished run: name → content; without a report, a warning and
     nothing.
 
@@ -59,10 +65,10 @@ def report_on(engine: Engine, state: State, output: Path, examined: Examined) ->
     """
     categories = engine.plan.inputs.categories
     try:
-        files = {REPORT: render_report(_report(engine, state, output, examined))}
+        files = {REPORT: render_report(_report(engine, state, output, examination))}
         if len(categories) <= MAX_MATRIX:
-            files[CONFUSION_MATRIX] = csv_text(confusion_matrix(examined.evaluation, categories))
-        return files | examined.tables
+            files[CONFUSION_MATRIX] = csv_text(confusion_matrix(examination.evaluation, categories))
+        return files | examination.tables
     except Exception as error:  # the model works without the page
         logger.warning(
             f"{REPORT} could not be created: {reason_of(error)}. The model is not affected."
@@ -70,12 +76,12 @@ def report_on(engine: Engine, state: State, output: Path, examined: Examined) ->
         return {}
 
 
-def _report(engine: Engine, state: State, output: Path, examined: Examined) -> Report:
+def _report(engine: Engine, state: State, output: Path, examination: Examination) -> Report:
     plan, progress, inputs = engine.plan, state.progress, engine.plan.inputs
     spec, given = inputs.spec, (inputs.training, inputs.validation)
     training, validation = state.images["training"], state.images["validation"]
-    _, lost = without_bad_images(validation, examined.rejected, is_limited=False)
-    results = examined.outcomes, inputs.validation, examined.indices
+    _, lost = without_bad_images(validation, examination.rejected, is_limited=False)
+    results = examination.outcomes, inputs.validation, examination.indices
     versions = {
         "train-pytorch-model": __version__,
         "Python": platform.python_version(),
@@ -91,21 +97,21 @@ def _report(engine: Engine, state: State, output: Path, examined: Examined) -> R
     engine.network.load_state_dict(state.best.weights)
     return Report(
         spec=spec,
-        evaluation=examined.evaluation,
-        calibrated=calibration.describe(examined.temperature),
-        seen=examined.familiar.describe(examined.evaluation.accuracy),
+        evaluation=examination.evaluation,
+        calibrated=calibration.describe_temperature(examination.temperature),
+        seen=examination.familiar.describe(examination.evaluation.accuracy),
         galleries=[
-            *suspects_gallery(examined.suspects, given, spec.framing.colours),
-            *galleries_of(
-                examined.evaluation,
+            *suspects_gallery(examination.suspects, given, spec.framing.colours),
+            *prediction_galleries(
+                examination.evaluation,
                 *results,
                 spec.framing.colours,
                 partial(explain, engine.network, spec, inputs.validation),
             ),
-            *twins_gallery(examined.twins, given, spec.framing.colours),
+            *twins_gallery(examination.twins, given, spec.framing.colours),
             training_gallery(plan, training),
         ],
-        files=files_of_cells(*results),
+        files=files_by_cell(*results),
         precision=plan.precision.name,
         config=plan.config,
         recipe=inputs.recipe,

@@ -36,7 +36,7 @@ class TwinRow:
 
 
 @dataclass(frozen=True)
-class Familiar:
+class TrainingLookAlikes:
     """Images of a data set that look like an image on which the model was trained."""
 
     images: int
@@ -44,7 +44,7 @@ class Familiar:
     accuracy_without: float | None  # the accuracy on the others; None without any
 
     @classmethod
-    def of(cls, is_familiar: np.ndarray, is_hit: np.ndarray) -> "Familiar":
+    def of(cls, is_familiar: np.ndarray, is_hit: np.ndarray) -> "TrainingLookAlikes":
         """From `is_familiar` (N,), bool, and whether the predictions for the others are right,
         (M,), bool.
         """
@@ -80,14 +80,14 @@ class Familiar:
 
 def compare_with_training(
     known: np.ndarray, hashes: np.ndarray, is_hit: np.ndarray
-) -> Familiar | None:
+) -> TrainingLookAlikes | None:
     """Compare hashes (N, 16), uint8, of evaluated images with `known` (K, 16); None if K is 0."""
     if len(known) == 0:
         return None
-    is_seen = seen_in(
+    is_seen = look_like_training(
         find_pairs(np.concatenate([known, hashes]), len(known)), len(known), len(hashes)
     )
-    return Familiar.of(is_seen, is_hit[~is_seen])
+    return TrainingLookAlikes.of(is_seen, is_hit[~is_seen])
 
 
 def find_twins(
@@ -128,10 +128,10 @@ def find_twins(
         )
         for place, (one, other) in zip(order.tolist(), found.images[order].tolist(), strict=True)
     ]
-    return rows, seen_in(found, len(training), len(validation))
+    return rows, look_like_training(found, len(training), len(validation))
 
 
-def seen_in(found: Pairs, num_training: int, num_validation: int) -> np.ndarray:
+def look_like_training(found: Pairs, num_training: int, num_validation: int) -> np.ndarray:
     """(V,), bool: the validation images that are paired with a training image, or copies of such a
     one.
     """

@@ -30,7 +30,7 @@ MIN_ALPHA = 0.35  # keeps a single mistake visible
 HIT_COLOUR, MISTAKE_COLOUR = (47, 125, 225), (224, 86, 43)
 
 
-def render(
+def render_evaluation(
     evaluation: Evaluation,
     spec: ClassifierSpec,
     dataset_name: str,
@@ -39,7 +39,7 @@ def render(
     left_out: int,  # images, which could not be read
     familiar: str = "",  # how many of the images look like training images, in words
 ) -> str:
-    """Render the page of an evaluation; `files` are as of `files_of_cells`."""
+    """Render the page of an evaluation; `files` are as of `files_by_cell`."""
     return render_page(
         "evaluation.html",
         **common_values(evaluation, spec),
@@ -80,7 +80,7 @@ def without_images(counts: np.ndarray, categories: Sequence[str]) -> list[str]:
     return [name for name, count in zip(categories, counts, strict=True) if not count]
 
 
-def files_of_cells(
+def files_by_cell(
     outcomes: Outcomes, images: ImageDirectory, indices: np.ndarray
 ) -> dict[str, list[str]]:
     """Names of files in cells of the matrix: `true,predicted` → some names, the most confident

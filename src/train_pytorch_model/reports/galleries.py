@@ -67,7 +67,7 @@ class Gallery(NamedTuple):
     cards: Sequence[Card]
 
 
-def galleries_of(
+def prediction_galleries(
     evaluation: Evaluation,
     outcomes: Outcomes,
     images: ImageDirectory,

@@ -36,7 +36,7 @@ class Report:
     spec: ClassifierSpec
     evaluation: Evaluation  # of the resulting model, on the validation images
     galleries: Sequence[Gallery]  # sections of pictures, after the table of categories
-    files: Mapping[str, Sequence[str]]  # as of `files_of_cells`
+    files: Mapping[str, Sequence[str]]  # as of `files_by_cell`
     calibrated: str  # what has been done about the probabilities, as a sentence
     seen: str  # what images like training images mean for the accuracy; empty without any
     precision: str  # the dtype of validation, such as `bfloat16`

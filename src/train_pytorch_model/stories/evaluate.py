@@ -10,14 +10,14 @@ from train_pytorch_model.evaluation import directory, metrics
 from train_pytorch_model.evaluation.metrics import Evaluation, Outcomes, outcomes_of
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.inference.explain import explain
-from train_pytorch_model.inference.predict import predict, report_bad_images
+from train_pytorch_model.inference.predict import predict, report_unreadable_images
 from train_pytorch_model.inputs.opening import ScoringInputs
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.networks.build import build_model
 from train_pytorch_model.quality import twins
 from train_pytorch_model.quality.near_duplicates import read_image_hashes
-from train_pytorch_model.reports.evaluation_page import files_of_cells, render
-from train_pytorch_model.reports.galleries import galleries_of
+from train_pytorch_model.reports.evaluation_page import files_by_cell, render_evaluation
+from train_pytorch_model.reports.galleries import prediction_galleries
 
 
 def evaluate(inputs: ScoringInputs, output: Path, world: World) -> Evaluation | None:
@@ -41,7 +41,7 @@ def evaluate(inputs: ScoringInputs, output: Path, world: World) -> Evaluation | 
             rejected |= batch.rejected
         found, numbers, hashes = zip(*parts, strict=True)
         outcomes, indices = metrics.join(found), np.concatenate(numbers)
-        left_out = report_bad_images(inputs, rejected, root)
+        left_out = report_unreadable_images(inputs, rejected, root)
         evaluated = metrics.evaluate(outcomes, len(spec.categories))
         known, is_hit = read_image_hashes(inputs.model.root), outcomes.target_ranks == 0
         familiar = twins.compare_with_training(known, np.concatenate(hashes), is_hit)
@@ -52,8 +52,10 @@ def evaluate(inputs: ScoringInputs, output: Path, world: World) -> Evaluation | 
         network = build_model(inputs.model, spec.categories).to(world.device)
         heats = partial(explain, network, spec, images)
         rest, colours = f"; all are in {directory.MISTAKES}", spec.framing.colours
-        galleries = galleries_of(evaluated, outcomes, images, indices, colours, heats, rest)
-        files = files_of_cells(outcomes, images, indices)
-        page = render(evaluated, spec, images.root.resolve().name, galleries, files, left_out, seen)
+        galleries = prediction_galleries(evaluated, outcomes, images, indices, colours, heats, rest)
+        files = files_by_cell(outcomes, images, indices)
+        page = render_evaluation(
+            evaluated, spec, images.root.resolve().name, galleries, files, left_out, seen
+        )
         (root / directory.PAGE).write_text(page, encoding="utf-8")
     return evaluated

@@ -18,7 +18,7 @@ from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.image_classifier.predictions import UNKNOWN_LABEL
 from train_pytorch_model.inference.explain import explain
-from train_pytorch_model.inference.predict import Predicted, predict, report_bad_images
+from train_pytorch_model.inference.predict import PredictedBatch, predict, report_unreadable_images
 from train_pytorch_model.inputs.opening import ScoringInputs
 from train_pytorch_model.networks.build import build_model
 from train_pytorch_model.quality import to_label
@@ -43,7 +43,7 @@ class ScoreOptions:
 
 
 @dataclass
-class Scored:
+class ScoreSummary:
     """What came out of scoring."""
 
     images: int = 0
@@ -57,7 +57,7 @@ class Scored:
 
 def score(
     inputs: ScoringInputs, output: Path, options: ScoreOptions, world: World
-) -> Scored | None:
+) -> ScoreSummary | None:
     """Write the scored dataset of all readable images.
 
     Called on all processes; the main one writes.
@@ -89,12 +89,12 @@ def _write_scores(
     output: Path,
     options: ScoreOptions,
     device: torch.device,
-    batches: Iterator[Predicted],
-) -> Scored:
+    batches: Iterator[PredictedBatch],
+) -> ScoreSummary:
     images, categories = inputs.images, inputs.spec.categories
     rows = enumerate(images.read_rows())
     has_originals = any(original for original, _ in islice(images.read_rows(), 1))
-    scored, rejected = Scored(), dict[int, str]()
+    scored, rejected = ScoreSummary(), dict[int, str]()
     uncertain, to_explain = (
         MostUncertain(options.num_to_label),
         MostUncertain(options.num_to_explain),
@@ -143,7 +143,7 @@ def _write_scores(
                 label = UNKNOWN_LABEL if is_strange else categories[index]
                 scored.first.append((name, label, float(probability)))
         # Images rejected now are added to those rejected before; if all are, nothing is left.
-        report_bad_images(inputs, rejected, root)
+        report_unreadable_images(inputs, rejected, root)
         if options.num_to_label:
             to_label.write_to_label(root, list(uncertain.ranked()), images, categories)
         if options.num_to_explain:

@@ -22,9 +22,9 @@ from train_pytorch_model.formats.trained_directory import REPORT
 from train_pytorch_model.inputs.opening import OpenedInputs
 from train_pytorch_model.machine.console import logger, paragraph, progress_bar
 from train_pytorch_model.machine.stop_requests import StopRequests, stop_requests
-from train_pytorch_model.publishing.examine import Examined, examine
+from train_pytorch_model.publishing.examine import Examination, examine
 from train_pytorch_model.publishing.publish import publish
-from train_pytorch_model.publishing.report import report_on, stopped_early
+from train_pytorch_model.publishing.report import render_report_files, stopped_early
 from train_pytorch_model.publishing.run import Run, open_run
 from train_pytorch_model.publishing.run_description import describe_run
 from train_pytorch_model.tracking.tracker import MlflowTracker
@@ -64,7 +64,7 @@ def train(
         engine = start_engine(plan, min(filter(None, world.gather([fitted])), default=None))
         show_plan(engine.plan)
         with open_run(engine.plan, output, fresh) as run, stops() as stop:
-            state, examined = train_epochs(engine, run, readers, stop)
+            state, examination = train_epochs(engine, run, readers, stop)
     try:
         # Until the model is written, for which the other processes are no longer needed.
         world.barrier()
@@ -77,14 +77,14 @@ def train(
         " validation"
         f" loss {best.metrics.loss:.4f}, accuracy {best.metrics.top1:.1%}."
     )
-    if examined:
-        paragraph(verdict(examined.evaluation, plan.inputs.categories))
+    if examination:
+        paragraph(verdict(examination.evaluation, plan.inputs.categories))
     paragraph(state.budget().verdict)
 
 
 def train_epochs(
     engine: Engine, run: Run, readers: Decoders | None, stop: StopRequests
-) -> tuple[State, Examined | None]:
+) -> tuple[State, Examination | None]:
     """Train the remaining epochs, and publish the best one's model with the report."""
     plan, folder = engine.plan, run.folder.checkpoints
     every_s = UPLOADED_EVERY_S if is_azure_job() else EVERY_S
@@ -132,16 +132,16 @@ def train_epochs(
             show_epoch(plan, state)
         if why := stopped_early(plan, state):
             paragraph(why)
-        examined = examine(engine, state, batches, saver)
-        files = report_on(engine, state, run.output, examined) if examined else {}
-        if examined and tracker:
-            tracker.conclude(examined.metrics, files)
-    publish_best(run, state, examined, files.get(REPORT, ""), saver.unsaved)
-    return state, examined
+        examination = examine(engine, state, batches, saver)
+        files = render_report_files(engine, state, run.output, examination) if examination else {}
+        if examination and tracker:
+            tracker.conclude(examination.metrics, files)
+    publish_best(run, state, examination, files.get(REPORT, ""), saver.unsaved)
+    return state, examination
 
 
 def publish_best(
-    run: Run, state: State, examined: Examined | None, report: str, unsaved: Checkpoint | None
+    run: Run, state: State, examination: Examination | None, report: str, unsaved: Checkpoint | None
 ) -> None:
     """Write the model of the best epoch, on the main process. Raises `TrainingError`."""
     plan = run.plan
@@ -153,7 +153,7 @@ def publish_best(
     if not plan.world.is_main:
         return
     try:
-        publish(run, state, examined, report)
+        publish(run, state, examination, report)
     except errors.OutputDirectoryError as error:  # most likely a full disk
         raise TrainingError(
             f"The model is trained, but: {error} {run.how_to_recover(unsaved)}"

@@ -8,7 +8,7 @@ from train_pytorch_model.evaluation.calibration import (
     MIN_IMAGES,
     Temperature,
     calibrate,
-    describe,
+    describe_temperature,
     fit_temperature,
 )
 from train_pytorch_model.evaluation.metrics import Outcomes, evaluate, losses_of, outcomes_of
@@ -96,8 +96,9 @@ def test_a_gain_next_to_nothing_is_not_taken() -> None:
     assert losses[1] < losses[0]
     temperature = fit_temperature(logits, outcomes)
     assert temperature.value == 1
-    assert "no temperature lowers the loss by 0.1% on images that it was not fitted on" in describe(
-        temperature
+    assert (
+        "no temperature lowers the loss by 0.1% on images that it was not fitted on"
+        in describe_temperature(temperature)
     )
 
 
@@ -126,7 +127,7 @@ def test_too_few_logits_give_no_temperature(kept: int) -> None:
 def test_the_log_says_what_it_changes() -> None:
     logits, outcomes = predicted(3.0)
     temperature = fit_temperature(logits, outcomes)
-    assert f"a temperature of {temperature.value:.3f}" in describe(temperature)
-    assert f"to {temperature.after.loss:.4f}" in describe(temperature)
+    assert f"a temperature of {temperature.value:.3f}" in describe_temperature(temperature)
+    assert f"to {temperature.after.loss:.4f}" in describe_temperature(temperature)
     as_before = Temperature(1.0, temperature.before, temperature.before)
-    assert "those of the network" in describe(as_before)
+    assert "those of the network" in describe_temperature(as_before)

@@ -23,7 +23,7 @@ from train_pytorch_model.reports.evaluation_page import (
     MAX_PAIRS,
     MAX_ROWS,
     MISTAKE_COLOUR,
-    render,
+    render_evaluation,
 )
 from train_pytorch_model.reports.galleries import Card, Fact, Gallery
 from train_pytorch_model.reports.page import MAX_NAME
@@ -43,7 +43,11 @@ def page_of(
     half = (0.5, 0.5, 0.5)
     spec = ClassifierSpec("resnet18", False, tuple(categories), Framing(32, 48, 1.0), half, half)
     mistakes = Gallery("mistakes", "Mistakes", "Look at `mistakes.csv`.", cards)
-    return Page(render(evaluation, spec, dataset_name, [mistakes], {"0,1": [HOSTILE[1]]}, left_out))
+    return Page(
+        render_evaluation(
+            evaluation, spec, dataset_name, [mistakes], {"0,1": [HOSTILE[1]]}, left_out
+        )
+    )
 
 
 def sure(

@@ -14,14 +14,14 @@ from tests.reports import make_report
 from train_pytorch_model.evaluation.metrics import Outcomes, evaluate, outcomes_of
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_classifier.decoding import AS_USUAL
-from train_pytorch_model.reports.evaluation_page import MAX_CELL_FILES, files_of_cells
+from train_pytorch_model.reports.evaluation_page import MAX_CELL_FILES, files_by_cell
 from train_pytorch_model.reports.galleries import (
     MAX_MISTAKES,
     Card,
     Fact,
     Gallery,
     Heat,
-    galleries_of,
+    prediction_galleries,
 )
 from train_pytorch_model.reports.pictures import THUMBNAIL_SIDE, thumbnail
 from train_pytorch_model.reports.training_report import render_report
@@ -45,7 +45,7 @@ def shown_of(
     outcomes, images, indices = painted(tmp_path, targets, probabilities)
     images.path(len(targets) - 1).unlink()
     evaluation = evaluate(outcomes, 2)
-    return galleries_of(
+    return prediction_galleries(
         evaluation,
         outcomes,
         images,
@@ -74,7 +74,7 @@ def test_predictions_are_shown_with_their_pictures(tmp_path: Path) -> None:
 def test_the_cells_of_the_matrix_have_names_of_files(tmp_path: Path) -> None:
     probabilities = np.array([[0.1, 0.9]] * 7 + [[0.01, 0.99], [0.2, 0.8], [0.9, 0.1]])
     outcomes, images, indices = painted(tmp_path, [0] * 8 + [1, 1], probabilities)
-    files = files_of_cells(outcomes, images, indices)
+    files = files_by_cell(outcomes, images, indices)
     assert set(files) == {"0,1", "1,1", "1,0"}
     assert (files["0,1"][:2], len(files["0,1"])) == (["a/7.png", "a/0.png"], MAX_CELL_FILES)
     assert (files["1,1"], files["1,0"]) == (["b/8.png"], ["b/9.png"])
@@ -137,7 +137,7 @@ def test_heat_lies_over_mistakes_and_uncertain_images(tmp_path: Path) -> None:
     )
     heat = Heat("data:image/png;base64,", (0.25, 0, 0.5, 1))
     heats = {0: heat, 1: heat, 2: None}
-    shown = galleries_of(
+    shown = prediction_galleries(
         evaluate(outcomes, 2),
         outcomes,
         images,
