@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.config.wording import flag, name_parameters
+from train_pytorch_model.config.wording import for_command_line
 from train_pytorch_model.machine.threads import OPENMP
 
 os.environ["OMP_NUM_THREADS"] = "1"  # tests run in parallel on two cores
@@ -45,9 +45,8 @@ def _flags_name_parameters() -> Iterator[None]:
     """Have messages name parameters as on the command line, also where a test calls what is below
     it.
     """
-    name_parameters(flag)
-    yield
-    name_parameters("`{}`".format)
+    with for_command_line():
+        yield
 
 
 @pytest.fixture(autouse=True)

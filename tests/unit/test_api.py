@@ -13,7 +13,7 @@ from train_pytorch_model.api import FitOptions
 from train_pytorch_model.commands.fit import Fit
 from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.config.train_config import TrainConfig
-from train_pytorch_model.config.wording import name_parameters
+from train_pytorch_model.config.wording import for_command_line
 from train_pytorch_model.errors import InvalidDatasetError, ParameterError
 
 
@@ -64,7 +64,6 @@ def test_a_designer_model_is_loaded_with_its_image_size(tmp_path: Path) -> None:
     ],
 )
 def test_options_that_do_not_go_together_are_named_as_in_python(options: Any, start: str) -> None:
-    name_parameters("`{}`".format)
-    with pytest.raises(ParameterError) as raised:
+    with for_command_line(False), pytest.raises(ParameterError) as raised:
         fit("images", **options)
     assert str(raised.value).startswith(start)

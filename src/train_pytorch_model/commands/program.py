@@ -20,8 +20,7 @@ from typing import Annotated, Any, NoReturn, Protocol, cast
 import tyro
 
 from train_pytorch_model import __version__, errors
-from train_pytorch_model.config import wording
-from train_pytorch_model.config.wording import flag
+from train_pytorch_model.config.wording import flag, for_command_line
 from train_pytorch_model.errors import ParameterError, UserError
 from train_pytorch_model.formats.azure_job import is_azure_job, leave_error_info, remove_error_info
 from train_pytorch_model.machine.console import fit_to_stderr, write_what_the_console_can
@@ -246,40 +245,18 @@ def fields_of(command: type) -> Iterator[Field[Any]]:
 
 
 def _run(parse: Callable[[], Command]) -> None:
+    """Run a command; if it fails, print how, and exit with its status."""
     write_what_the_console_can()
-    wording.name_parameters(flag)
     for name, value in OPENMP.items():
         os.environ.setdefault(name, value)
-    for number in (
-        signal.SIGTERM,
-        getattr(signal, "SIGHUP", None),
-    ):  # Windows has no terminal to close
-        if number and signal.getsignal(number) != signal.SIG_IGN:  # ignored under nohup
-            signal.signal(number, _terminated)
+    _end_orderly_at_signals()
     try:
-        _run_command(parse)
+        with for_command_line():
+            _run_command(parse)
     except OSError as error:
-        is_closed = isinstance(error, BrokenPipeError)  # by the reader of a pipe, as `| head` does
-        if not is_closed and error.errno not in errors.DISK_IS_FULL:
-            raise
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), 1
-        )  # the interpreter must not flush, and fail, again
-        if is_closed:
-            sys.exit(128 + signal.SIGPIPE)
-        # No verb has handled it, so the full disk is the one that standard output is redirected to.
-        print(f"Standard output cannot be written: {error.strerror}.", file=sys.stderr, flush=True)
-        sys.exit(errors.UnfinishedOutputError.exit_status)
+        _exit_without_output(error)
     except UserError as error:
-        rank = rank_of(os.environ)
-        if is_azure_job():
-            leave_error_info(error, rank)
-        # Every rank raises the same mistake, but any rank can run out of memory or lose another.
-        if rank == 0 or isinstance(error, (errors.ModuleOutOfMemoryError, errors.LostRankError)):
-            print(fit_to_stderr(f"{type(error).__name__}: {error}"), file=sys.stderr, flush=True)
-        else:
-            with suppress(KeyboardInterrupt):
-                time.sleep(GRACE_S)
+        _report(error)
         sys.exit(error.exit_status)
     except (KeyboardInterrupt, StoppedError, _Terminated) as ended:
         _end_at_signals()
@@ -288,6 +265,33 @@ def _run(parse: Callable[[], Command]) -> None:
         if isinstance(ended, SystemExit):
             raise
         sys.exit(128 + signal.SIGINT)
+
+
+def _exit_without_output(error: OSError) -> NoReturn:
+    """Exit if standard output is closed or its disk is full; raise any other error again."""
+    is_closed = isinstance(error, BrokenPipeError)  # by the reader of a pipe, as `| head` does
+    if not is_closed and error.errno not in errors.DISK_IS_FULL:
+        raise error
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)  # the interpreter must not flush, and fail, again
+    if is_closed:
+        sys.exit(128 + signal.SIGPIPE)
+    # No verb has handled it, so the full disk is the one that standard output is redirected to.
+    print(f"Standard output cannot be written: {error.strerror}.", file=sys.stderr, flush=True)
+    sys.exit(errors.UnfinishedOutputError.exit_status)
+
+
+def _report(error: UserError) -> None:
+    """Print an error, or leave that to rank 0 and give it the time to do so."""
+    rank = rank_of(os.environ)
+    if is_azure_job():
+        leave_error_info(error, rank)
+    # Every rank raises the same mistake, but any rank can run out of memory or lose another.
+    if rank == 0 or isinstance(error, (errors.ModuleOutOfMemoryError, errors.LostRankError)):
+        print(fit_to_stderr(f"{type(error).__name__}: {error}"), file=sys.stderr, flush=True)
+    else:
+        with suppress(KeyboardInterrupt):
+            time.sleep(GRACE_S)
 
 
 def _run_command(parse: Callable[[], Command]) -> None:
@@ -320,6 +324,16 @@ def _last_words(ended: BaseException) -> str:
     if isinstance(ended, _Terminated):
         how = f"Stopped by {signal.Signals(ended.code - 128).name}"
     return f"{how}. No output was written."
+
+
+def _end_orderly_at_signals() -> None:
+    """Have SIGTERM, and the end of the terminal, raise `_Terminated`, unless nohup ignores it."""
+    numbers = [signal.SIGTERM]
+    if hasattr(signal, "SIGHUP"):  # Windows has no terminal to close
+        numbers.append(signal.SIGHUP)
+    for number in numbers:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _terminated)
 
 
 def _end_at_signals() -> None:

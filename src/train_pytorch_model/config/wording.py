@@ -1,21 +1,75 @@
 """How messages are worded: numbers with nouns, lists, and parameters by the names that a user gives."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 MAX_LISTED_PROBLEMS = 10
 MAX_REASON = 200  # characters
-_STYLE: list[Callable[[str], str]] = ["`{}`".format]
+
+# The component's documented name, kept for the flag and the port, where it differs from the
+# field's.
+WARMUP_FLAG = "warmup-step-number"
+
+_IS_FOR_COMMAND_LINE: ContextVar[bool] = ContextVar("is_for_command_line", default=False)
+
+
+@contextmanager
+def for_command_line(is_for_it: bool = True) -> Iterator[None]:
+    """Have messages speak of options and verbs rather than of Python's parameters, for a `with`.
+
+    A thread that is started within it has to be given the context, as `in_thread` does.
+    """
+    token = _IS_FOR_COMMAND_LINE.set(is_for_it)
+    try:
+        yield
+    finally:
+        _IS_FOR_COMMAND_LINE.reset(token)
+
+
+def worded(command_line: str, python: str) -> str:
+    """Return the words for the door through which the user has come."""
+    return command_line if _IS_FOR_COMMAND_LINE.get() else python
+
+
+def parameter(name: str) -> str:
+    """Return a parameter's name as the user gives it: `--epochs`, or `epochs` in backticks."""
+    assert name.isidentifier(), f"{name} is an option, not a parameter"
+    return worded(flag(name), f"`{name}`")
+
+
+def assignment(name: str, value: object) -> str:
+    """Return, in backticks, how the user sets a parameter: `--epochs 3`, or `epochs=3`."""
+    return worded(f"`{flag(name)} {value}`", f"`{name}={value}`")
+
+
+def quoted(name: str, verb: str = "") -> str:
+    """Return a parameter in backticks, on the command line with the verb that has it, if named."""
+    return worded(f"`{verb} {flag(name)}`" if verb else f"`{flag(name)}`", f"`{name}`")
+
+
+def flag(field_name: str) -> str:
+    """Return the command-line flag of a field: `epochs` → `--epochs`."""
+    name = WARMUP_FLAG if field_name == "warmup_epochs" else field_name.replace("_", "-")
+    return f"--{name}"
+
+
+def display_name(field_name: str) -> str:
+    """Return the parameter's name in the designer: `batch_size` → `Batch size`."""
+    return flag(field_name)[2:].replace("-", " ").capitalize()
 
 
 def out_of_range(parameter: str, rule: str, flag: str, value: object) -> str:
-    """The designer's sentence about a parameter; `rule` is, for example, "greater than 0"."""
+    """Return the designer's sentence about a parameter; a rule is, for example, "greater than 0"."""
     return f'Parameter "{parameter}" value should be {rule}: {flag} is {value}.'
 
 
 def bulleted(problems: Sequence[str]) -> str:
-    """Problems as one text: the first ten, one per line, and the number of the rest."""
-    rest = len(problems) - MAX_LISTED_PROBLEMS
-    lines = [*problems[:MAX_LISTED_PROBLEMS], *([f"and {rest} more"] if rest > 0 else [])]
+    """Return problems as one text: the first ten, one per line, and the number of the rest."""
+    lines = list(problems[:MAX_LISTED_PROBLEMS])
+    rest = len(problems) - len(lines)
+    if rest:
+        lines.append(f"and {rest} more")
     return "".join(f"\n  {line}" for line in lines)
 
 
@@ -24,37 +78,8 @@ def counted(count: int, one: str, more: str) -> str:
     return f"{count:,} {one if count == 1 else more}"
 
 
-def parameter(name: str) -> str:
-    """Return a parameter's name as the user gives it: in Python, or as an option after
-    `name_parameters`.
-    """
-    assert name.isidentifier(), f"{name} is an option, not a parameter"
-    return _STYLE[0](name)
-
-
-def name_parameters(style: Callable[[str], str]) -> None:
-    """Have the messages of this process name parameters in this way."""
-    _STYLE[0] = style
-
-
 def reason_of(error: Exception) -> str:
-    """What went wrong, in one line of bounded length."""
+    """Return what went wrong, in one line of bounded length."""
     if isinstance(error, OSError) and error.errno is not None:
         return str(error)
     return f"{type(error).__name__}: {' '.join(str(error).split())[:MAX_REASON]}"
-
-
-# The component's documented name, kept for the flag and the port, where it differs from the
-# field's.
-WARMUP_FLAG = "warmup-step-number"
-
-
-def display_name(field_name: str) -> str:
-    """The parameter's name in the designer: `batch_size` → `Batch size`."""
-    return flag(field_name)[2:].replace("-", " ").capitalize()
-
-
-def flag(field_name: str) -> str:
-    """The command-line flag of a field: `epochs` → `--epochs`."""
-    name = WARMUP_FLAG if field_name == "warmup_epochs" else field_name.replace("_", "-")
-    return f"--{name}"

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from train_pytorch_model.config.seeds import derive_seed
+from train_pytorch_model.config.wording import parameter
 from train_pytorch_model.data.decoder_processes import Decoders
 from train_pytorch_model.errors import InvalidDatasetError, ParameterError
 from train_pytorch_model.formats import image_directory
@@ -125,7 +126,7 @@ def _group_names(images: ImageDirectory, group_by: str) -> list[str]:
         expression = re.compile(group_by)
     except re.error as error:
         raise ParameterError(
-            f"--group-by {group_by!r} is not a regular expression: {error}."
+            f"{parameter('group_by')} {group_by!r} is not a regular expression: {error}."
         ) from error
     found = (expression.search(name) for name in names)
     return [

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import replace
 from datetime import timedelta
 
@@ -170,10 +171,11 @@ def wait_for_answer(host: str, port: int, timeout_s: float) -> None:
 def in_thread(call: Callable[[], T]) -> Future[T]:
     """Call in a thread that does not keep the process from ending, such as by Ctrl-C."""
     future: Future[T] = Future()
+    context = copy_context()  # which says how messages are worded
 
     def work() -> None:
         try:
-            future.set_result(call())
+            future.set_result(context.run(call))
         except BaseException as error:
             future.set_exception(error)
 

@@ -4,7 +4,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from train_pytorch_model.config.wording import MAX_LISTED_PROBLEMS, counted, parameter
+from train_pytorch_model.config.wording import (
+    MAX_LISTED_PROBLEMS,
+    counted,
+    parameter,
+    quoted,
+    worded,
+)
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.model_directory import ModelDirectory, renamed_by_type_inference
 from train_pytorch_model.formats.trained_directory import published_fingerprint
@@ -29,23 +35,22 @@ def learning_warnings(
     if ratio >= IMBALANCE and not model.recipe.balance_classes:
         yield (
             f"The largest category has {ratio:,.0f} times as many training images as the smallest."
-            " `init-model --balance-classes` compensates for that."
+            f" {quoted('balance_classes', 'init-model')} compensates for that."
         )
     if model.is_pretrained or model.is_trained:
         return
+    pretrained_weights = f"{quoted('pretrained', 'init-model')}, or {quoted('weights_file')}"
     few = FEW_SMALL_IMAGES if max(size) <= SMALL_SIDE else FEW_PHOTOGRAPHS
     if model.recipe.freeze_backbone:
         yield (
             "Only the last layer is trained, and the weights before it are random. Start from"
-            " pretrained"
-            " weights: `init-model --pretrained`, or `--weights-file`."
+            f" pretrained weights: {pretrained_weights}."
         )
     elif (average := counts.mean()) < few:
         number = f"{average:.0f}" if average >= 1 else f"{average:.1f}"
         yield (
             f"Training images per category: {number} on average, few to train from scratch."
-            " Pretrained"
-            " weights need far fewer: `init-model --pretrained`, or `--weights-file`."
+            f" Pretrained weights need far fewer: {pretrained_weights}."
         )
 
 
@@ -65,10 +70,10 @@ def sameness_warnings(
     """Yield warnings if the data sets hold the same images, contradict each other, or are likely
     swapped.
     """
+    together = worded("`split` keeps copies together", "`fit` keeps those of one folder together")
     overfit = (
         "validation then measures how well the model memorizes its training images, not how good it"
-        " is."
-        " `split` keeps copies together."
+        f" is. {together}."
     )
     at_least = "At least " if identical.is_sample else ""
     is_same = training.root.samefile(validation.root)

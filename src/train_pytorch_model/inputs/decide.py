@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from train_pytorch_model.config import train_config
 from train_pytorch_model.config.recipe import MIN_IMAGE_SIZE, OpenRecipe, Recipe, fits_into, sides
-from train_pytorch_model.config.wording import parameter
+from train_pytorch_model.config.wording import parameter, worded
 from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.image_classifier import spec
 from train_pytorch_model.image_classifier.architectures import family_of
@@ -206,8 +206,8 @@ def _size_asked_for(
     if not fits_into(asked, size):
         raise model.error(
             f"its recipe names {entry} {asked}; images are {used} at {size[0]} x {size[1]} px.",
-            f"In init-model, give a larger {parameter(larger)}, or a smaller {parameter(entry)}, or"
-            " neither.",
+            f"{worded('In init-model, give', 'Give')} a larger {parameter(larger)}, or a smaller"
+            f" {parameter(entry)}, or neither.",
         )
     return sides(asked)
 

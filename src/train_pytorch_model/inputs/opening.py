@@ -18,7 +18,7 @@ from train_pytorch_model.config.recipe import (
     sides,
 )
 from train_pytorch_model.config.train_config import TrainConfig
-from train_pytorch_model.config.wording import bulleted, counted, parameter
+from train_pytorch_model.config.wording import bulleted, counted, parameter, worded
 from train_pytorch_model.errors import InvalidDatasetError, ParameterError
 from train_pytorch_model.formats import image_directory, listing
 from train_pytorch_model.formats.image_directory import (
@@ -342,7 +342,7 @@ def open_trained(path: Path) -> ModelDirectory:
     model = open_model_directory(path, TRAINED_MODEL, TRAINED_HINT)
     if not model.is_trained:
         reason = f"it is not trained: {SPEC} names no label_map_file."
-        raise model.error(reason, "Train it first, with `train`.")
+        raise model.error(reason, f"Train it first, with {worded('`train`', '`fit`')}.")
     return model
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from train_pytorch_model.config.wording import parameter
+from train_pytorch_model.config.wording import parameter, worded
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.networks.batch_norms import set_training_mode
 
@@ -36,8 +36,8 @@ def min_local_batch(network: nn.Module, height: int, width: int) -> int:
     except RuntimeError as error:
         raise ParameterError(
             f"Images of {height} x {width} px are too small for a {type(network).__name__}"
-            f" ({' '.join(str(error).split())[:120]}). In init-model, name a larger"
-            f" {parameter('image_size')}, and no smaller {parameter('training_size')}."
+            f" ({' '.join(str(error).split())[:120]}). {worded('In init-model, name', 'Name')} a"
+            f" larger {parameter('image_size')}, and no smaller {parameter('training_size')}."
         ) from error
     return 1
 

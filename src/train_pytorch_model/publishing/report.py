@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from train_pytorch_model import __version__
-from train_pytorch_model.config.wording import counted, reason_of
+from train_pytorch_model.config.wording import counted, parameter, reason_of
 from train_pytorch_model.evaluation import calibration
 from train_pytorch_model.evaluation.directory import CONFUSION_MATRIX, confusion_matrix
 from train_pytorch_model.formats.trained_directory import REPORT
@@ -48,10 +48,8 @@ def stopped_early(plan: Plan, state: State) -> str:
     return (
         f"Stopped early: {counted(spent, 'epoch', 'epochs')} in a row without a lower validation"
         f" loss. This skipped {epochs - done} of {epochs} epochs, in which the learning rate would"
-        " have"
-        f" continued from {lr:.2g}, {lr / plan.schedule.peak_lr:.0%} of its peak{unseen}; a larger"
-        " --patience"
-        " trains them."
+        f" have continued from {lr:.2g}, {lr / plan.schedule.peak_lr:.0%} of its peak{unseen}; a"
+        f" larger {parameter('patience')} trains them."
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from train_pytorch_model.config.wording import counted
+from train_pytorch_model.config.wording import counted, worded
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.quality.near_duplicates import Pairs, find_pairs
 
@@ -67,7 +67,10 @@ class TrainingLookAlikes:
         if accuracy is not None:
             kind = "validation image"
             means = f"a training image: the accuracy of {accuracy:.1%} includes them, and"
-            it, more = "it", f" {TWINS} lists the pairs; `split` keeps them together."
+            together = worded(
+                "`split` keeps them together", "`fit` keeps those of one folder together"
+            )
+            it, more = "it", f" {TWINS} lists the pairs; {together}."
         rest = "there are no others"
         if self.accuracy_without is not None:
             rest = f"on the others {it} is {self.accuracy_without:.1%}"

@@ -9,7 +9,7 @@ import numpy as np
 
 from train_pytorch_model.config.recipe import DecidedRecipe
 from train_pytorch_model.config.train_config import TrainConfig
-from train_pytorch_model.config.wording import counted, display_name
+from train_pytorch_model.config.wording import assignment, counted, display_name, quoted
 from train_pytorch_model.evaluation.metrics import Evaluation
 from train_pytorch_model.evaluation.time_budget import TimeBudget
 from train_pytorch_model.formats.image_directory import ImageDirectory
@@ -141,13 +141,12 @@ def _notes(report: Report) -> Iterator[str]:
     elif is_falling and len(report.evaluation.mistakes):
         yield (
             "The best epoch is the last, and the validation loss was still falling: more epochs may"
-            " give a"
-            f" better model, for example `--epochs {3 * len(history)}`."
+            f" give a better model, for example {assignment('epochs', 3 * len(history))}."
         )
     if report.rollbacks:
         yield (
             f"The loss was not finite {counted(report.rollbacks, 'time', 'times')}: training"
-            " rolled back and halved the learning rate. A lower `--learning-rate` avoids this."
+            f" rolled back and halved the learning rate. A lower {quoted('learning_rate')} avoids this."
         )
     if lost := sum(not math.isfinite(loss) for loss in losses):
         yield f"The validation loss was not finite in {lost} of {len(history)} epochs."

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from train_pytorch_model.config.wording import parameter
+from train_pytorch_model.config.wording import parameter, worded
 from train_pytorch_model.evaluation.metrics import TOP_K
 from train_pytorch_model.evaluation.time_budget import duration
 from train_pytorch_model.machine.console import Bar, logger, paragraph, progress_bar, summary
@@ -126,7 +126,7 @@ class EpochView:
                 f"At the speed of the first steps, {images * epochs:,} images ({epochs}"
                 f" epochs) take about {duration(run_s)} on this CPU. A GPU takes a small part of"
                 " that."
-                f" Fewer {parameter('epochs')} or, in init-model, a smaller"
+                f" Fewer {parameter('epochs')} or{worded(', in init-model,', '')} a smaller"
                 f" {parameter('image_size')} or"
                 f" {parameter('freeze_backbone')} help, too."
             )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from train_pytorch_model.config.train_config import TrainConfig
-from train_pytorch_model.config.wording import display_name, name_parameters
+from train_pytorch_model.config.wording import display_name, for_command_line
 from train_pytorch_model.errors import ParameterError
 
 
@@ -127,6 +127,8 @@ def test_an_invalid_parameter_has_exit_status_2() -> None:
 
 
 def test_in_python_a_parameter_is_named_without_its_option() -> None:
-    name_parameters("`{}`".format)
-    with pytest.raises(ParameterError, match=r"^Parameter \"Epochs\" value .*: `epochs` is 0\.$"):
+    with (
+        for_command_line(False),
+        pytest.raises(ParameterError, match=r"^Parameter \"Epochs\" value .*: `epochs` is 0\.$"),
+    ):
         TrainConfig(epochs=0)

@@ -3,7 +3,14 @@
 import pytest
 
 from train_pytorch_model.config.train_config import TrainConfig
-from train_pytorch_model.config.wording import counted, flag, name_parameters, parameter
+from train_pytorch_model.config.wording import (
+    assignment,
+    counted,
+    flag,
+    for_command_line,
+    parameter,
+    quoted,
+)
 
 
 def test_parameters_are_named_as_the_user_gives_them() -> None:
@@ -11,8 +18,13 @@ def test_parameters_are_named_as_the_user_gives_them() -> None:
         "--warmup-step-number",
         "--batch-size",
     )
-    name_parameters("`{}`".format)  # as in Python, where nothing has been set
-    assert parameter("batch_size") == "`batch_size`"
+    assert assignment("batch_size", 8) == "`--batch-size 8`"
+    assert quoted("pretrained", "init-model") == "`init-model --pretrained`"
+    assert quoted("pretrained") == "`--pretrained`"
+    with for_command_line(False):  # as in Python, where nothing has been set
+        assert parameter("batch_size") == "`batch_size`"
+        assert assignment("batch_size", 8) == "`batch_size=8`"
+        assert quoted("pretrained", "init-model") == "`pretrained`"
     assert all(hasattr(TrainConfig, name) for name in ("warmup_epochs", "batch_size"))
     assert flag("output_1") == "--output-1"
     with pytest.raises(AssertionError, match="an option"):  # it would become ----output
