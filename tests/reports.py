@@ -16,7 +16,7 @@ from train_pytorch_model.evaluation.time_budget import EpochTimes, budget_of
 from train_pytorch_model.formats.image_directory import ImageDirectory, images_of
 from train_pytorch_model.formats.listing import Listing, Packer
 from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
-from train_pytorch_model.inputs.unreadable_images import BadImage
+from train_pytorch_model.inputs.unreadable_images import UnreadableImage
 from train_pytorch_model.reports.galleries import Card, Fact, Gallery
 from train_pytorch_model.reports.pictures import encode
 from train_pytorch_model.reports.training_report import Report
@@ -87,7 +87,7 @@ def make_report(
     images: int = 60,
     losses: Sequence[float] = (1.2, 0.7, 0.4, 0.5),
     mistakes: int = 3,
-    bad_images: Sequence[BadImage] = (),
+    unreadable_images: Sequence[UnreadableImage] = (),
     ignored: Mapping[str, int] | None = None,
     **changes: Any,
 ) -> Report:
@@ -116,7 +116,7 @@ def make_report(
         rollbacks=0,
         training=data_set("Training dataset", "training", counts, ignored or {}),
         validation=data_set("Validation dataset", "validation", np.maximum(counts // 8, 10)),
-        bad_images=bad_images,
+        unreadable_images=unreadable_images,
         budget=budget_of([EpochTimes(30.0, 10.0, 5.0, 1)] * len(losses), 35.0 * len(losses) + 12.0),
         versions={"Python": "3.11.7", "torch": "2.10.0"},
         command=["python -m train_pytorch_model train", "--epochs 4"],

@@ -17,7 +17,7 @@ from tests.trainings import ALONE, Training
 from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.data.batch import Batch
 from train_pytorch_model.inputs.opening import open_training_inputs
-from train_pytorch_model.inputs.unreadable_images import BadImage
+from train_pytorch_model.inputs.unreadable_images import UnreadableImage
 from train_pytorch_model.training.checkpoint_files import Checkpoint
 from train_pytorch_model.training.engine import Engine
 from train_pytorch_model.training.margins import UNIT
@@ -99,10 +99,12 @@ def trained(
     train(training, 2, rank)
     state = training.state
     state.best.observe(1, Metrics(0.25, 0.5, 1.0, 7), training.engine.network)
-    state.progress.rejected = {3 + rank: "torn"}
+    state.progress.unreadable = {3 + rank: "torn"}
     state.progress.history = [{"epoch": 1, "Valid loss": 0.1 + 0.2}]
-    state.progress.left_out["training"] = [4]
-    state.progress.bad_images = [BadImage("Training dataset", "a\udcff.png", "a", "gone")]
+    state.progress.unreadable_indices["training"] = [4]
+    state.progress.unreadable_images = [
+        UnreadableImage("Training dataset", "a\udcff.png", "a", "gone")
+    ]
     state.progress.lr_factor = 0.5
     train(training, 1, rank)
     return training

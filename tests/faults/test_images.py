@@ -44,7 +44,7 @@ def good_files() -> dict[bytes, bytes]:
     }
 
 
-def bad_files() -> dict[str, tuple[bytes, str]]:
+def unreadable_files() -> dict[str, tuple[bytes, str]]:
     """Name → content, and the start of the reason for leaving it out."""
     rows = bytes(12_000 * (1 + 12_000 // 8))
     return {
@@ -75,8 +75,8 @@ def test_unusual_images_are_trained_on_and_unreadable_ones_are_listed(
     for name, content in good_files().items():
         Path(os.fsdecode(os.fsencode(training / "red") + b"/" + name)).write_bytes(content)
     reasons = {}
-    for bad_name, (content, reasons[bad_name]) in bad_files().items():
-        (training / "red" / bad_name).write_bytes(content)
+    for file_name, (content, reasons[file_name]) in unreadable_files().items():
+        (training / "red" / file_name).write_bytes(content)
     (training / "red" / "locked.png").chmod(0)
     os.mkfifo(training / "red" / "fifo.png")
     (training / "red" / "link.png").symlink_to("/etc/passwd")
@@ -100,14 +100,14 @@ def test_unusual_images_are_trained_on_and_unreadable_ones_are_listed(
     assert len(result_of(output).metrics) == 2
     in_headers = len(reasons) - len(["truncated.png"]) + len(["3.png"])
     assert f"Images      {listed - in_headers} for training, 9 for validation\n" in ended.stdout
-    assert_left_out(output, {**reasons, **{path.name: "the file is gone" for path in gone}})
+    assert_unreadable(output, {**reasons, **{path.name: "the file is gone" for path in gone}})
     assert changed_at(training) == {path: at for path, at in before.items() if path not in gone}
 
     scores = tmp_path / "scores"
     ports = "--trained-model", output, "--dataset", training, "--scored-dataset", scores
     scored = bench.launch(["score", *map(str, ports)], [("permissions_count", {})], ranks).wait()
     assert set(scored.statuses) == {0}, scored
-    assert_left_out(scores, reasons)
+    assert_unreadable(scores, reasons)
     with (scores / "scores.csv").open(errors="surrogateescape", newline="") as file:
         names = [os.fsencode(row["file_name"]) for row in csv.DictReader(file)]
     assert len(names) == listed - len(reasons) - len(gone)
@@ -126,7 +126,7 @@ def test_an_image_that_one_rank_cannot_read_is_left_out_by_all(bench: Bench, out
             "Warning: Other images exist or are readable for rank 1; those of rank 0 are used.\n"
             in (ended.stdout)
         )
-        assert left_out(trained).keys() == {name}
+        assert unreadable_in(trained).keys() == {name}
     ports = "--trained-model", trained, "--dataset", bench.folders / "training"
     for verb, flag in (("score", "--scored-dataset"), ("evaluate", "--output")):
         job = bench.launch([verb, *map(str, (*ports, flag, output / verb))], [fails], ranks=2)
@@ -155,10 +155,10 @@ def test_images_left_out_stay_left_out_when_the_folder_is_cleaned_before_resumin
     assert ended.statuses == [0], ended
     assert "Resumed     in epoch 2" in ended.stdout
     assert result_of(outputs[1]) == result_of(outputs[0])
-    assert left_out(outputs[1]) == left_out(outputs[0])
+    assert unreadable_in(outputs[1]) == unreadable_in(outputs[0])
 
 
-def left_out(output: Path) -> dict[str, str]:
+def unreadable_in(output: Path) -> dict[str, str]:
     """Name → reason."""
     with (output / "bad_images.csv").open(errors="surrogateescape", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -167,8 +167,8 @@ def left_out(output: Path) -> dict[str, str]:
     return reasons
 
 
-def assert_left_out(output: Path, reasons: Mapping[str, str]) -> None:
-    listed = left_out(output)
+def assert_unreadable(output: Path, reasons: Mapping[str, str]) -> None:
+    listed = unreadable_in(output)
     assert listed.keys() == reasons.keys()
     for name, reason in reasons.items():
         assert listed[name].startswith(reason)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.programs.conftest import Trained
 from tests.reports import SECTIONS, make_report
-from train_pytorch_model.inputs.unreadable_images import BadImage
+from train_pytorch_model.inputs.unreadable_images import UnreadableImage
 from train_pytorch_model.reports.galleries import Card, Fact, Gallery
 from train_pytorch_model.reports.training_report import render_report
 
@@ -166,7 +166,8 @@ def test_the_training_report_fits_every_width(trained: Trained, tmp_path: Path) 
 def test_pages_are_readable_in_dark_mode(trained: Trained, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     everything = make_report(
-        stopped="Stopped early.", bad_images=[BadImage("Training dataset", "a", "b", "c")]
+        stopped="Stopped early.",
+        unreadable_images=[UnreadableImage("Training dataset", "a", "b", "c")],
     )
     page.write_text(render_report(everything), encoding="utf-8")
     for each in (page, trained.output / "report.html"):

@@ -16,7 +16,7 @@ from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.formats.transformation_directory import OPERATIONS
 from train_pytorch_model.inputs.headers import read_headers
-from train_pytorch_model.inputs.unreadable_images import without_bad_images
+from train_pytorch_model.inputs.unreadable_images import without_unreadable_images
 from train_pytorch_model.machine.console import logger, set_up
 
 OUTPUT = "output"
@@ -169,12 +169,14 @@ class Transform:
         check_output(self.output, OUTPUT)
         for warning in images.warnings():
             logger.warning(warning)
-        images, bad_images = without_bad_images(images, read_headers(images).bad)
+        images, unreadable_images = without_unreadable_images(
+            images, read_headers(images).unreadable
+        )
         logger.info(f"Transforming {len(images):,} images for {self.mode}: {transformation}")
 
         from train_pytorch_model.stories.transform import transform
 
         written = transform(
-            images, bad_images, transformation, self.random_seed, self.output, OUTPUT
+            images, unreadable_images, transformation, self.random_seed, self.output, OUTPUT
         )
         logger.info(f"The {written:,} transformed images are in {self.output}")

@@ -20,7 +20,9 @@ class Batch:
     )
     indices: np.ndarray  # (B,), int64: the images' indices in the dataset
     global_count: int  # images planned in this step over all processes
-    rejected: dict[int, str]  # planned images that cannot be read, not in the batch: index → reason
+    unreadable: dict[
+        int, str
+    ]  # planned images that cannot be read, not in the batch: index → reason
 
 
 def on_device(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]:

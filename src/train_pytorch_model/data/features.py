@@ -61,26 +61,28 @@ class KeptFeatures:
         """The batches of a pass with features in place of images; `to_compute` are those of that
         pass.
         """
-        rejected: dict[int, str] = {}
+        unreadable: dict[int, str] = {}
         for planned in current.plan:
             slots = self._slots(current, planned.indices)
-            while not (self._is_known[slots] | np.isin(planned.indices, list(rejected))).all():
+            while not (self._is_known[slots] | np.isin(planned.indices, list(unreadable))).all():
                 batch = next(to_compute)
-                rejected |= batch.rejected
+                unreadable |= batch.unreadable
                 if len(batch.indices):
                     known = self._slots(current, batch.indices)
                     self._values[torch.from_numpy(known)] = self._compute(batch.images).to(
                         self._values
                     )
                     self._is_known[known] = True  # last: other processes look here first
-            is_rejected = ~self._is_known[slots]
-            indices = planned.indices[~is_rejected]
+            is_unreadable = ~self._is_known[slots]
+            indices = planned.indices[~is_unreadable]
             yield Batch(
-                images=self._values[torch.from_numpy(slots[~is_rejected])],
+                images=self._values[torch.from_numpy(slots[~is_unreadable])],
                 targets=torch.from_numpy(current.class_indices[indices].astype(np.int64)),
                 indices=indices,
                 global_count=planned.global_count,
-                rejected={int(index): rejected[index] for index in planned.indices[is_rejected]},
+                unreadable={
+                    int(index): unreadable[index] for index in planned.indices[is_unreadable]
+                },
             )
 
     def _slots(self, current: Pass, indices: np.ndarray) -> np.ndarray:

@@ -174,10 +174,10 @@ class Loader:
         reasons = [reason for future in pending.futures for reason in future.result()]
         self.waited_s += time.perf_counter() - started_at
         pixels, indices = pending.slots, pending.planned.indices
-        rejected = {
+        unreadable = {
             int(index): why for index, why in zip(indices, reasons, strict=True) if why is not None
         }
-        if rejected:
+        if unreadable:
             good = np.flatnonzero([reason is None for reason in reasons])
             pixels, indices = pixels[torch.from_numpy(good)], indices[good]
         return Batch(
@@ -185,7 +185,7 @@ class Loader:
             targets=torch.from_numpy(pending.class_indices[indices].astype(np.int64)),
             indices=indices,
             global_count=pending.planned.global_count,
-            rejected=rejected,
+            unreadable=unreadable,
         )
 
 

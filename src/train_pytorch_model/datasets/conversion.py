@@ -23,7 +23,10 @@ from train_pytorch_model.formats.outputs import unfinished
 from train_pytorch_model.formats.reading import META, MalformedFileError, explain_missing
 from train_pytorch_model.formats.writing import UnreadableFileError, copy_file, in_order
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, read_size
-from train_pytorch_model.inputs.unreadable_images import list_left_out, without_bad_images
+from train_pytorch_model.inputs.unreadable_images import (
+    list_unreadable_images,
+    without_unreadable_images,
+)
 from train_pytorch_model.machine.console import logger, progress_bar
 
 PORT = "Input dataset"
@@ -44,7 +47,7 @@ class Source:
     images: ImageDirectory
     folder: Path  # the file names are relative to it
     is_unpacked: bool = False  # whether the files were unpacked, and so may be moved
-    damaged: Mapping[Path, str] = field(
+    unreadable: Mapping[Path, str] = field(
         default_factory=dict
     )  # file that is not as in the archive → reason
 
@@ -87,7 +90,9 @@ def open_source(path: Path, output: Path, labels: Labels = BY_DEFAULT) -> Iterat
                 with _naming(output, OUTPUT):
                     content = extract(path, folder)
                     images = images_of(list_unpacked(content, labels), path, PORT)
-                yield Source(images, content.folder, is_unpacked=True, damaged=content.damaged)
+                yield Source(
+                    images, content.folder, is_unpacked=True, unreadable=content.unreadable
+                )
     except NestedDataSetError as error:
         hint = f"Unpack it and name one data set, such as {error.name!r}:"
         hint += " folders of images need no conversion."
@@ -133,7 +138,7 @@ def convert(source: Source, output: Path) -> int:
     Raises `InvalidDatasetError` for 0, `OutputDirectoryError`.
     """
     images, schema = source.images, image_list.image_schema(source.images.categories)
-    bad: dict[int, str] = {}
+    unreadable: dict[int, str] = {}
     with image_directory.writing_image_directory(output, schema, OUTPUT) as writer:
 
         def copy(index: int) -> str:
@@ -145,8 +150,8 @@ def convert(source: Source, output: Path) -> int:
                 source.folder / images.file_names[index],
                 writer.place(images.converted_row(index)),
             )
-            if path in source.damaged:
-                return source.damaged[path]
+            if path in source.unreadable:
+                return source.unreadable[path]
             try:
                 if source.is_unpacked:  # creating and removing each file twice would take longest
                     shutil.move(path, target, copy_function=shutil.copyfile)
@@ -164,14 +169,14 @@ def convert(source: Source, output: Path) -> int:
         ):
             for done, reason in enumerate(copied, 1):
                 if reason:
-                    bad[done - 1] = reason
+                    unreadable[done - 1] = reason
                 else:
                     writer.add(images.converted_row(done - 1))
                 bar.advance()
                 if done % IMAGES_PER_LINE == 0:
-                    bar.show(done, f"left out: {len(bad)}")
-        kept, records = without_bad_images(images, bad, is_limited=False)
-        list_left_out(writer.root, records)
+                    bar.show(done, f"left out: {len(unreadable)}")
+        kept, records = without_unreadable_images(images, unreadable, is_limited=False)
+        list_unreadable_images(writer.root, records)
     for warning in kept.warnings():
         logger.warning(warning)
     return len(kept)

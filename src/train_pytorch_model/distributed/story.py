@@ -111,9 +111,7 @@ def open_together(
                 f" 0:{bulleted(differences)}\n"
                 "Start all of them with the same one."
             )
-    if (
-        world.local_size < world.size
-    ):  # images that are missing there are rejected when they are read
+    if world.local_size < world.size:  # images that are missing there are unreadable
         hashes = world.gather([None if inputs is None else _sha256(inputs)])
         others = [str(rank) for rank, found in enumerate(hashes) if found not in (None, hashes[0])]
         if others:

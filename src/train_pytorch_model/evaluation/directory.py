@@ -86,7 +86,7 @@ def write_numbers(
     evaluation: Evaluation,
     categories: Sequence[str],
     mistakes: Iterable[Prediction],
-    left_out: int,
+    num_unreadable: int,
     familiar: TrainingLookAlikes | None = None,
 ) -> None:
     """Write the metrics and all tables of the evaluation; `categories` are the names by class
@@ -95,7 +95,7 @@ def write_numbers(
     per_class = category_rows(evaluation.per_class, categories)
     metrics = {
         "images": evaluation.images,
-        "left_out": left_out,
+        "left_out": num_unreadable,
         "images_like_training_images": familiar.images if familiar else None,
         "accuracy_without_them": familiar.accuracy_without if familiar else None,
         "accuracy": evaluation.accuracy,

@@ -109,7 +109,8 @@ class Unpacked:
         self.root = root
         self.packed_bytes = sys.maxsize  # what is not compressed cannot expand
         self.ignored: Counter[str] = Counter()
-        self.damaged: dict[Path, str] = {}  # damaged in the archive, and unpacked empty → reason
+        # Files that are damaged in the archive, and unpacked empty → the reason.
+        self.unreadable: dict[Path, str] = {}
         self._folders = {root}
         self._members = 0
         self._image_bytes = 0
@@ -214,7 +215,7 @@ def _unpack_zip(path: Path, content: Unpacked) -> None:
                     raise
                 target = content.root / info.filename
                 target.write_bytes(b"")
-                content.damaged[target] = f"damaged in the archive: {one_line(error)}"
+                content.unreadable[target] = f"damaged in the archive: {one_line(error)}"
 
 
 def _unpack_tar(unpacked: io.RawIOBase, content: Unpacked, problem: str) -> None:

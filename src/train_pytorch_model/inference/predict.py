@@ -26,7 +26,10 @@ from train_pytorch_model.evaluation.time_budget import duration
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.classifier import BATCH_SIZE, ImageClassifier
 from train_pytorch_model.inputs.opening import ScoringInputs
-from train_pytorch_model.inputs.unreadable_images import list_left_out, without_bad_images
+from train_pytorch_model.inputs.unreadable_images import (
+    list_unreadable_images,
+    without_unreadable_images,
+)
 from train_pytorch_model.machine.console import logger, progress_bar
 from train_pytorch_model.machine.memory import release_freed_memory
 from train_pytorch_model.networks.build import build_model
@@ -48,7 +51,7 @@ class PredictedBatch:
         np.ndarray
     )  # (B, F), float32: what the last layer gets of each image; (0, 0) for no images
     energies: np.ndarray  # (B,), float64: how unlike the training images they are
-    rejected: dict[
+    unreadable: dict[
         int, str
     ]  # images that could not be read: index → reason. They are not in the batch.
     hashes: (
@@ -105,7 +108,7 @@ def predict(
                         "Train it again.",
                     )
                 yield predicted
-                count = len(predicted.indices) + len(predicted.rejected)
+                count = len(predicted.indices) + len(predicted.unreadable)
                 bar.advance(count)
                 done += count
                 if (now := time.perf_counter()) - logged_at >= LOG_EVERY_S:
@@ -136,16 +139,16 @@ def _predict_local_images(
         if len(caches.hashes):
             hashes = caches.hashes[images.rows[batch.indices]]
         yield PredictedBatch(
-            batch.indices, probabilities, features, energies, batch.rejected, hashes
+            batch.indices, probabilities, features, energies, batch.unreadable, hashes
         )
 
 
-def report_unreadable_images(inputs: ScoringInputs, rejected: dict[int, str], root: Path) -> int:
-    """Warn of images left out before and now, list and count them.
+def report_unreadable_images(inputs: ScoringInputs, unreadable: dict[int, str], root: Path) -> int:
+    """Warn of images that could not be read, before and now; list and count them.
 
     May raise `InvalidDatasetError`.
     """
-    _, late = without_bad_images(inputs.images, rejected, inputs.is_limited)
-    bad_images = [*inputs.bad_images, *late]
-    list_left_out(root, bad_images)
-    return len(bad_images)
+    _, records = without_unreadable_images(inputs.images, unreadable, inputs.is_limited)
+    unreadable_images = [*inputs.unreadable_images, *records]
+    list_unreadable_images(root, unreadable_images)
+    return len(unreadable_images)

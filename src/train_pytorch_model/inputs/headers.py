@@ -21,7 +21,7 @@ class Headers:
         tuple[int, int] | None
     )  # (height, width) of nearly all images, upright; None if they differ
     sizes: Mapping[tuple[int, int], int]  # (height, width) → how many of the images have it
-    bad: dict[int, str]  # index of an unreadable image → the reason
+    unreadable: dict[int, str]  # index of an image that cannot be read → the reason
 
 
 def read_headers(directory: ImageDirectory) -> Headers:
@@ -35,11 +35,11 @@ def read_headers(directory: ImageDirectory) -> Headers:
 
     indices = evenly_spaced(len(directory), MAX_HEADERS).tolist()
     sizes: Counter[tuple[int, int]] = Counter()
-    bad: dict[int, str] = {}
+    unreadable: dict[int, str] = {}
     for index, result in zip(indices, in_threads(size_or_reason, indices), strict=True):
         if isinstance(result, str):
-            bad[index] = result
+            unreadable[index] = result
         else:
             sizes[result] += 1
     common = [size for size, count in sizes.most_common(1) if count >= COMMON_SHARE * sizes.total()]
-    return Headers(common[0] if common else None, sizes, bad)
+    return Headers(common[0] if common else None, sizes, unreadable)

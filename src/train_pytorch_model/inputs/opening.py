@@ -35,7 +35,7 @@ from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
 from train_pytorch_model.inputs import advice
 from train_pytorch_model.inputs.decide import decide, is_early, share_shown
 from train_pytorch_model.inputs.headers import read_headers
-from train_pytorch_model.inputs.unreadable_images import BadImage, without_bad_images
+from train_pytorch_model.inputs.unreadable_images import UnreadableImage, without_unreadable_images
 from train_pytorch_model.quality.identical_files import IdenticalFiles, find_identical
 
 UNTRAINED_MODEL = "Untrained model"
@@ -59,7 +59,7 @@ class OpenedInputs:
     recipe: OpenRecipe
     spec: ClassifierSpec
     size_reason: str
-    bad_images: tuple[BadImage, ...]
+    unreadable_images: tuple[UnreadableImage, ...]
     identical: IdenticalFiles
     warnings: tuple[str, ...]
     test: ImageDirectory | None = None  # of the same folder, kept for a test of the trained model
@@ -158,8 +158,10 @@ def training_inputs(
     Raises `InvalidModelDirectoryError`, `InvalidDatasetError`.
     """
     headers = read_headers(training)
-    training, bad_training = without_bad_images(training, headers.bad)
-    validation, bad_validation = without_bad_images(validation, read_headers(validation).bad)
+    training, unreadable_training = without_unreadable_images(training, headers.unreadable)
+    validation, unreadable_validation = without_unreadable_images(
+        validation, read_headers(validation).unreadable
+    )
     identical = find_identical(training, validation)
     recipe, size_reason = decide(
         model, headers.common_size, training.categories, epochs, sizes=headers.sizes
@@ -172,7 +174,7 @@ def training_inputs(
         recipe=recipe,
         spec=spec,
         size_reason=size_reason + share_shown(spec.framing, headers.sizes),
-        bad_images=(*bad_training, *bad_validation),
+        unreadable_images=(*unreadable_training, *unreadable_validation),
         identical=identical,
         warnings=(
             *training.warnings(),
@@ -234,7 +236,7 @@ class ScoringInputs:
     images: ImageDirectory
     spec: ClassifierSpec
     size_reason: str
-    bad_images: tuple[BadImage, ...]
+    unreadable_images: tuple[UnreadableImage, ...]
     warnings: tuple[str, ...]
     is_limited: bool  # whether only few images may be unreadable; for scoring, any number of them
 
@@ -303,13 +305,13 @@ def _scoring_inputs(
     model: ModelDirectory, images: ImageDirectory, is_limited: bool
 ) -> ScoringInputs:
     warnings, headers = images.warnings(), read_headers(images)
-    images, bad_images = without_bad_images(images, headers.bad, is_limited)
+    images, unreadable_images = without_unreadable_images(images, headers.unreadable, is_limited)
     # A model of the designer does not record its image size: the designer scores images at their
     # own size.
     recipe, size_reason = decide(model, headers.common_size, max_common_side=MAX_IMAGE_SIZE)
     spec = _classifier_spec(model, model.categories, recipe)
     return ScoringInputs(
-        model, images, spec, size_reason, tuple(bad_images), tuple(warnings), is_limited
+        model, images, spec, size_reason, tuple(unreadable_images), tuple(warnings), is_limited
     )
 
 

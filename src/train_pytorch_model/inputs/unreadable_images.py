@@ -1,6 +1,6 @@
-"""Read image headers before anything expensive starts: image sizes, and files that are not images."""
+"""Images that cannot be read: how many are tolerated, and where they are listed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,16 +12,15 @@ from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.writing import table_of, write_csv
 from train_pytorch_model.machine.console import logger
 
-BAD_IMAGES = "bad_images.csv"
-MAX_BAD_SHARE = 0.05  # of a category or of the whole dataset …
-MIN_BAD_IMAGES = (
-    10  # … and at least this many unreadable images make a dataset too damaged to train on
-)
+UNREADABLE_IMAGES = "bad_images.csv"
+# Both together make a category, or the whole dataset, too damaged to train on.
+MAX_UNREADABLE_FRACTION = 0.05
+MIN_UNREADABLE_IMAGES = 10
 
 
 @dataclass(frozen=True)
-class BadImage:
-    """An image that was left out, and why."""
+class UnreadableImage:
+    """An image that cannot be read, and why: a row of `bad_images.csv`."""
 
     port: str
     file_name: str
@@ -35,58 +34,86 @@ class BadImage:
         return f"{self.file_name!r}{original}: {self.reason}"
 
 
-def without_bad_images(
-    given: ImageDirectory, bad: dict[int, str], is_limited: bool = True
-) -> tuple[ImageDirectory, list[BadImage]]:
-    """The readable images, and a record of each other one.
+def without_unreadable_images(
+    images: ImageDirectory, unreadable: Mapping[int, str], is_limited: bool = True
+) -> tuple[ImageDirectory, list[UnreadableImage]]:
+    """Return the readable images, and a record of each unreadable one.
 
-    Raises `InvalidDatasetError` if no image is readable and, if `is_limited`, for too many that are
-    not.
+    `unreadable` has the reason for each of them, by index. Raises `InvalidDatasetError` if no image
+    is readable and, if `is_limited`, for too many that are not.
     """
-    indices, categories = np.array(sorted(bad), np.int64), given.categories
-    records = [
-        BadImage(
-            port=given.port,
-            file_name=given.file_names[index],
-            category=categories[given.class_indices[index]] if categories else "",
-            reason=bad[index],
+    indices = np.array(sorted(unreadable), np.int64)
+    records = _records_of(images, unreadable, indices)
+    readable = images.without(indices)
+
+    problem = ""
+    if len(unreadable) == len(images):
+        problem = "none of its images can be read."
+    elif is_limited:
+        problem = _problem_of_categories(images, readable) or _problem_of_dataset(images, readable)
+    if problem:
+        listed = bulleted([str(record) for record in records])
+        hint = f"Unreadable images:{listed}\nReplace or remove them."
+        raise InvalidDatasetError(images.title, problem, hint)
+    return readable, records
+
+
+def _records_of(
+    images: ImageDirectory, unreadable: Mapping[int, str], indices: np.ndarray
+) -> list[UnreadableImage]:
+    def category_of(index: int) -> str:
+        return images.categories[images.class_indices[index]] if images.categories else ""
+
+    return [
+        UnreadableImage(
+            port=images.port,
+            file_name=images.file_names[index],
+            category=category_of(index),
+            reason=unreadable[index],
             original=original,
         )
-        for index, original in zip(indices.tolist(), given.original_names(indices), strict=True)
+        for index, original in zip(indices.tolist(), images.original_names(indices), strict=True)
     ]
-    kept, problem = given.without(indices), ""
-    if len(bad) == len(given):
-        problem = "none of its images can be read."
-    elif is_limited and len(bad) >= MIN_BAD_IMAGES and len(bad) > MAX_BAD_SHARE * len(given):
-        problem = f"{len(bad)} of {len(given)} images cannot be read."
-    if is_limited and categories and 0 < len(bad) < len(given):
-        before = given.class_counts()
-        lost = before - kept.class_counts()
-
-        def names(mask: np.ndarray) -> str:
-            return ", ".join(repr(categories[index]) for index in np.flatnonzero(mask))
-
-        if emptied := names((before > 0) & (lost == before)):
-            problem = f"no image can be read of category {emptied}."
-        elif damaged := names((lost >= MIN_BAD_IMAGES) & (lost > MAX_BAD_SHARE * before)):
-            problem = (
-                f"more than {MAX_BAD_SHARE:.0%} of the images of category {damaged} cannot be read."
-            )
-    if problem:
-        hint = f"Unreadable images:{bulleted([str(record) for record in records])}\nReplace or remove them."
-        raise InvalidDatasetError(given.title, problem, hint)
-    return kept, records
 
 
-def left_out(bad_images: Sequence[BadImage]) -> str:
-    """The text of a warning that lists the images that were left out."""
-    lines = [f"{image.port}: {image}" for image in bad_images]
+def _problem_of_dataset(images: ImageDirectory, readable: ImageDirectory) -> str:
+    """Return what is wrong if too many images of the dataset are unreadable, else nothing."""
+    count = len(images) - len(readable)
+    if count >= MIN_UNREADABLE_IMAGES and count > MAX_UNREADABLE_FRACTION * len(images):
+        return f"{count} of {len(images)} images cannot be read."
+    return ""
+
+
+def _problem_of_categories(images: ImageDirectory, readable: ImageDirectory) -> str:
+    """Return what is wrong if a category has too few readable images, else nothing."""
+    if not images.categories:
+        return ""
+    counts = images.class_counts()
+    unreadable = counts - readable.class_counts()
+
+    def names(mask: np.ndarray) -> str:
+        return ", ".join(repr(images.categories[index]) for index in np.flatnonzero(mask))
+
+    empty = (counts > 0) & (unreadable == counts)
+    if empty.any():
+        return f"no image can be read of category {names(empty)}."
+    is_over = unreadable > MAX_UNREADABLE_FRACTION * counts
+    damaged = (unreadable >= MIN_UNREADABLE_IMAGES) & is_over
+    if damaged.any():
+        percent = f"{MAX_UNREADABLE_FRACTION:.0%}"
+        return f"more than {percent} of the images of category {names(damaged)} cannot be read."
+    return ""
+
+
+def unreadable_images_warning(images: Sequence[UnreadableImage]) -> str:
+    """Return the text of a warning that lists images that are left out."""
+    lines = [f"{image.port}: {image}" for image in images]
     subject = counted(len(lines), "unreadable image is", "unreadable images are")
     return f"{subject} left out:{bulleted(lines)}"
 
 
-def list_left_out(root: Path, bad_images: Sequence[BadImage]) -> None:
-    """Warn of the images that were left out, if any, and list them in the output directory `root`."""
-    if bad_images:
-        logger.warning(left_out(bad_images))
-        write_csv(root / BAD_IMAGES, table_of(BadImage, bad_images))
+def list_unreadable_images(root: Path, images: Sequence[UnreadableImage]) -> None:
+    """Warn of the images that are left out, if any, and list them in the output directory `root`."""
+    if images:
+        logger.warning(unreadable_images_warning(images))
+        write_csv(root / UNREADABLE_IMAGES, table_of(UnreadableImage, images))

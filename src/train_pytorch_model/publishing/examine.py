@@ -39,7 +39,7 @@ class Examination:
     outcomes: Outcomes  # of all validation images, in their order, by the model as it is published
     evaluation: Evaluation  # of these outcomes
     indices: np.ndarray  # (N,), int64: the indices of these images in the given validation dataset
-    rejected: dict[int, str]  # images that could not be read this time: index → reason
+    unreadable: dict[int, str]  # images that could not be read this time: index → reason
     temperature: calibration.Temperature
     twins: Sequence[TwinRow]
     familiar: TrainingLookAlikes  # validation images that look like training images
@@ -122,7 +122,7 @@ def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Exa
         outcomes=outcomes,
         evaluation=evaluated,
         indices=indices,
-        rejected={index: reason for each in results for index, reason in each.rejected.items()},
+        unreadable={index: reason for each in results for index, reason in each.unreadable.items()},
         temperature=temperature,
         twins=twins,
         familiar=familiar,

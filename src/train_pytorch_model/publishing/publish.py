@@ -19,7 +19,7 @@ from train_pytorch_model.formats.writing import copy_tree, sync_folder, sync_tre
 from train_pytorch_model.image_classifier.decoding import MAX_WHITE
 from train_pytorch_model.image_classifier.predictions import KNOWN, known_json
 from train_pytorch_model.image_classifier.weights import write_state_dict
-from train_pytorch_model.inputs.unreadable_images import BAD_IMAGES, BadImage
+from train_pytorch_model.inputs.unreadable_images import UNREADABLE_IMAGES, UnreadableImage
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.publishing.examine import Examination
 from train_pytorch_model.publishing.model_card import write_mlflow_model
@@ -110,9 +110,9 @@ def _build(
     write_mlflow_model(root, plan, state)
     if inputs.test is not None:
         write_split(root / SPLIT, Parts(inputs.training, inputs.validation, inputs.test))
-    if state.progress.bad_images:
-        rows = writing.table_of(BadImage, state.progress.bad_images)
-        writing.write_csv(root / BAD_IMAGES, rows)
+    if state.progress.unreadable_images:
+        rows = writing.table_of(UnreadableImage, state.progress.unreadable_images)
+        writing.write_csv(root / UNREADABLE_IMAGES, rows)
     trained_directory.write_metrics(root / trained_directory.METRICS, state.progress.history)
     if examination:
         if len(examination.energies):

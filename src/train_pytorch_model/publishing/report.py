@@ -16,7 +16,7 @@ from train_pytorch_model.formats.trained_directory import REPORT
 from train_pytorch_model.formats.writing import csv_text
 from train_pytorch_model.inference.explain import explain
 from train_pytorch_model.inputs.advice import learning_warnings
-from train_pytorch_model.inputs.unreadable_images import without_bad_images
+from train_pytorch_model.inputs.unreadable_images import without_unreadable_images
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.publishing.examine import Examination
 from train_pytorch_model.publishing.run_description import command_of
@@ -78,7 +78,7 @@ def _report(engine: Engine, state: State, output: Path, examination: Examination
     plan, progress, inputs = engine.plan, state.progress, engine.plan.inputs
     spec, given = inputs.spec, (inputs.training, inputs.validation)
     training, validation = state.images["training"], state.images["validation"]
-    _, lost = without_bad_images(validation, examination.rejected, is_limited=False)
+    _, unreadable = without_unreadable_images(validation, examination.unreadable, is_limited=False)
     results = examination.outcomes, inputs.validation, examination.indices
     versions = {
         "train-pytorch-model": __version__,
@@ -123,7 +123,7 @@ def _report(engine: Engine, state: State, output: Path, examination: Examination
         rollbacks=progress.rollbacks,
         training=training,
         validation=validation,
-        bad_images=[*progress.bad_images, *lost],
+        unreadable_images=[*progress.unreadable_images, *unreadable],
         budget=state.budget(),
         versions=versions,
         command=command_of(plan, output),

@@ -36,7 +36,7 @@ def render_evaluation(
     dataset_name: str,
     galleries: Sequence[Gallery],
     files: Mapping[str, Sequence[str]],
-    left_out: int,  # images, which could not be read
+    num_unreadable: int,
     familiar: str = "",  # how many of the images look like training images, in words
 ) -> str:
     """Render the page of an evaluation; `files` are as of `files_by_cell`."""
@@ -46,7 +46,7 @@ def render_evaluation(
         dataset_name=dataset_name,
         images=evaluation.images,
         absent=without_images(evaluation.per_class.support, spec.categories),
-        left_out=left_out,
+        num_unreadable=num_unreadable,
         familiar=familiar,
         galleries=galleries,
         files=files,

@@ -14,7 +14,7 @@ from train_pytorch_model.evaluation.metrics import Evaluation
 from train_pytorch_model.evaluation.time_budget import TimeBudget
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
-from train_pytorch_model.inputs.unreadable_images import BadImage
+from train_pytorch_model.inputs.unreadable_images import UnreadableImage
 from train_pytorch_model.reports.chart import Chart, line_chart
 from train_pytorch_model.reports.evaluation_page import common_values, without_images
 from train_pytorch_model.reports.galleries import Gallery
@@ -22,7 +22,7 @@ from train_pytorch_model.reports.page import render_page
 
 MAX_BALANCE = 24  # categories; of more, only the largest and the smallest are listed
 MAX_ENDS = 10  # listed of each
-MAX_BAD_IMAGES = 50
+MAX_UNREADABLE_IMAGES = 50
 MAX_EPOCH_ROWS = 200
 GOOD = 0.95  # balanced accuracy from which on no advice is given
 LARGE_GAP = 0.2  # between training and validation accuracy
@@ -54,7 +54,7 @@ class Report:
     rollbacks: int  # how often the loss was not finite and the learning rate was halved
     training: ImageDirectory
     validation: ImageDirectory  # without the images that were left out
-    bad_images: Sequence[BadImage]
+    unreadable_images: Sequence[UnreadableImage]
     budget: TimeBudget
     versions: Mapping[str, str]
     command: Sequence[
@@ -84,7 +84,7 @@ def render_report(report: Report) -> str:
             report.training.port: without_images(training, categories),
             report.validation.port: without_images(evaluation.per_class.support, categories),
         },
-        bad_images=report.bad_images[:MAX_BAD_IMAGES],
+        unreadable_images=report.unreadable_images[:MAX_UNREADABLE_IMAGES],
         parameters={display_name(name): value for name, value in asdict(report.config).items()},
         recipe={
             name.replace("_", " ").capitalize(): _plain(value)

@@ -32,30 +32,32 @@ def evaluate(inputs: ScoringInputs, output: Path, world: World) -> Evaluation | 
         next(batches, None)  # predict with the main process, which alone gets them
         return None
     spec, images = inputs.spec, inputs.images
-    rejected: dict[int, str] = {}
+    unreadable: dict[int, str] = {}
     parts: list[tuple[Outcomes, np.ndarray, np.ndarray]] = []
     with writing_directory(output, directory.META_CONTENT, "output") as root:
         for batch in batches:
             targets = images.class_indices[batch.indices]
             parts.append((outcomes_of(targets, batch.probabilities), batch.indices, batch.hashes))
-            rejected |= batch.rejected
+            unreadable |= batch.unreadable
         found, numbers, hashes = zip(*parts, strict=True)
         outcomes, indices = metrics.join(found), np.concatenate(numbers)
-        left_out = report_unreadable_images(inputs, rejected, root)
+        num_unreadable = report_unreadable_images(inputs, unreadable, root)
         evaluated = metrics.evaluate(outcomes, len(spec.categories))
         known, is_hit = read_image_hashes(inputs.model.root), outcomes.target_ranks == 0
         familiar = twins.compare_with_training(known, np.concatenate(hashes), is_hit)
         if seen := familiar.describe() if familiar else "":
             logger.warning(seen)
         mistakes = directory.prediction_rows(outcomes, evaluated.mistakes, images, indices)
-        directory.write_numbers(root, evaluated, spec.categories, mistakes, left_out, familiar)
+        directory.write_numbers(
+            root, evaluated, spec.categories, mistakes, num_unreadable, familiar
+        )
         network = build_model(inputs.model, spec.categories).to(world.device)
         heats = partial(explain, network, spec, images)
         rest, colours = f"; all are in {directory.MISTAKES}", spec.framing.colours
         galleries = prediction_galleries(evaluated, outcomes, images, indices, colours, heats, rest)
         files = files_by_cell(outcomes, images, indices)
         page = render_evaluation(
-            evaluated, spec, images.root.resolve().name, galleries, files, left_out, seen
+            evaluated, spec, images.root.resolve().name, galleries, files, num_unreadable, seen
         )
         (root / directory.PAGE).write_text(page, encoding="utf-8")
     return evaluated

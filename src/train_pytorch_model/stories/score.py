@@ -94,7 +94,7 @@ def _write_scores(
     images, categories = inputs.images, inputs.spec.categories
     rows = enumerate(images.read_rows())
     has_originals = any(original for original, _ in islice(images.read_rows(), 1))
-    scored, rejected = ScoreSummary(), dict[int, str]()
+    scored, unreadable = ScoreSummary(), dict[int, str]()
     uncertain, to_explain = (
         MostUncertain(options.num_to_label),
         MostUncertain(options.num_to_explain),
@@ -107,7 +107,7 @@ def _write_scores(
         tables.RowGroups(root / tables.EMBEDDINGS, tables.EMBEDDINGS_GROUP_BYTES) as embeddings,
     ):
         for batch in batches:
-            rejected |= batch.rejected
+            unreadable |= batch.unreadable
             if len(batch.indices) == 0:
                 continue
             names = [images.file_names[index] for index in batch.indices]
@@ -142,8 +142,8 @@ def _write_scores(
             ):
                 label = UNKNOWN_LABEL if is_strange else categories[index]
                 scored.first.append((name, label, float(probability)))
-        # Images rejected now are added to those rejected before; if all are, nothing is left.
-        report_unreadable_images(inputs, rejected, root)
+        # Raises if none of the images can be read, now or before.
+        report_unreadable_images(inputs, unreadable, root)
         if options.num_to_label:
             to_label.write_to_label(root, list(uncertain.ranked()), images, categories)
         if options.num_to_explain:
@@ -157,7 +157,7 @@ def _write_scores(
             page = render_explained(inputs.spec, images, shown, heats)
             (root / EXPLAINED).write_text(page, encoding="utf-8")
     is_foreign = (targets == UNKNOWN) & (images.class_indices != UNLABELLED)
-    is_foreign[list(rejected)] = False
+    is_foreign[list(unreadable)] = False
     counts = np.bincount(images.class_indices[is_foreign])
     scored.unknown = {
         images.categories[index]: int(counts[index]) for index in np.flatnonzero(counts)

@@ -27,8 +27,11 @@ from train_pytorch_model.formats.listing import is_utf8
 from train_pytorch_model.formats.transformation_directory import Operation, Transformation
 from train_pytorch_model.formats.writing import in_order
 from train_pytorch_model.image_classifier import decoding
-from train_pytorch_model.inputs import unreadable_images
-from train_pytorch_model.inputs.unreadable_images import BadImage
+from train_pytorch_model.inputs.unreadable_images import (
+    UnreadableImage,
+    list_unreadable_images,
+    without_unreadable_images,
+)
 from train_pytorch_model.machine.console import logger, progress_bar
 from train_pytorch_model.machine.cores import usable_cores
 
@@ -45,7 +48,7 @@ SIZES = ("width", "height")  # of the original image
 _drawing = threading.Lock()
 
 
-class MisfitError(Exception):
+class OperationError(Exception):
     """An operation cannot be applied to an image; the text is the reason, without the file's name."""
 
 
@@ -65,7 +68,7 @@ class Apply:
             self._steps.append((operation, step))
 
     def __call__(self, image: Image.Image, index: int) -> Image.Image:
-        """Return the transformed image: RGB, or L after Grayscale. Raises `MisfitError`."""
+        """Return the transformed image: RGB, or L after Grayscale. Raises `OperationError`."""
         for number, (operation, step) in enumerate(self._steps):
             height, width = operation.bound(image.height, image.width)
             try:
@@ -81,7 +84,7 @@ class Apply:
                 image = step.transform(image, parameters)
             except (ValueError, LinAlgError) as error:  # or too small to be cropped or tilted
                 reason = " ".join(str(error).split()).rstrip(".")
-                raise MisfitError(
+                raise OperationError(
                     f"{operation.name} cannot be applied to {image.width} x {image.height} pixels:"
                     f" {reason}"
                 ) from error
@@ -90,7 +93,7 @@ class Apply:
 
 def transform(
     images: ImageDirectory,
-    bad_images: Sequence[BadImage],
+    unreadable_images: Sequence[UnreadableImage],
     transformation: Transformation,
     seed: int,
     output: Path,
@@ -98,12 +101,12 @@ def transform(
 ) -> int:
     """Write an ImageDirectory of the transformed images; return how many it has.
 
-    `bad_images` are those left out before; `name` is the parameter that names `output`. Raises
-    `InvalidDatasetError` if too many cannot be read, `InvalidTransformationDirectoryError` if too
-    many cannot be transformed, `OutputDirectoryError`.
+    `unreadable_images` are those left out before; `name` is the parameter that names `output`.
+    Raises `InvalidDatasetError` if too many cannot be read, `InvalidTransformationDirectoryError`
+    if too many cannot be transformed, `OutputDirectoryError`.
     """
     apply = Apply(transformation.operations, seed)
-    rejected: dict[int, Exception] = {}
+    unreadable: dict[int, Exception] = {}
     schema_content = images.read_schema()
     for column in schema_content["columnAttributes"]:
         if (column.get("properties") or {}).get("annotation_type") not in (
@@ -128,7 +131,7 @@ def transform(
             image = apply(
                 decoding.decode(images.path(index), colours=colours), int(images.rows[index])
             )
-        except (decoding.UnreadableImageError, MisfitError) as error:
+        except (decoding.UnreadableImageError, OperationError) as error:
             return error
         image.info.clear()  # pixels only, no colour profile and no other metadata
         buffer = io.BytesIO()
@@ -146,15 +149,15 @@ def transform(
                 writer.place(row).write_bytes(result)
                 writer.add(row)
             else:
-                rejected[index] = result
+                unreadable[index] = result
                 if (
-                    len(rejected).bit_count() == 1
+                    len(unreadable).bit_count() == 1
                 ):  # at 1, 2, 4, 8 …: each check goes over all images
-                    _check_rejected(images, transformation, rejected)
+                    _check_unreadable(images, transformation, unreadable)
             bar.advance()
-        left = [*bad_images, *_check_rejected(images, transformation, rejected)]
-        unreadable_images.list_left_out(writer.root, left)
-    return len(images) - len(rejected)
+        records = _check_unreadable(images, transformation, unreadable)
+        list_unreadable_images(writer.root, [*unreadable_images, *records])
+    return len(images) - len(unreadable)
 
 
 def _transformed_rows(images: ImageDirectory) -> Iterator[dict[str, Any]]:
@@ -190,25 +193,27 @@ def _take(stem: str, taken: set[int]) -> bool:
     return True
 
 
-def _check_rejected(
-    images: ImageDirectory, transformation: Transformation, rejected: Mapping[int, Exception]
-) -> list[BadImage]:
+def _check_unreadable(
+    images: ImageDirectory, transformation: Transformation, unreadable: Mapping[int, Exception]
+) -> list[UnreadableImage]:
     """What is left out.
 
     Raises `InvalidDatasetError`, `InvalidTransformationDirectoryError` for too many.
     """
     try:
-        return unreadable_images.without_bad_images(
-            images, {index: str(error) for index, error in rejected.items()}
+        return without_unreadable_images(
+            images, {index: str(error) for index, error in unreadable.items()}
         )[1]
     except errors.InvalidDatasetError as error:
-        named = ((images.file_names[index], reason) for index, reason in rejected.items())
-        misfits = [f"{name}: {reason}" for name, reason in named if isinstance(reason, MisfitError)]
-        if 2 * len(misfits) < len(rejected):  # most of them are damaged
+        named = ((images.file_names[index], reason) for index, reason in unreadable.items())
+        failed = [
+            f"{name}: {reason}" for name, reason in named if isinstance(reason, OperationError)
+        ]
+        if 2 * len(failed) < len(unreadable):  # most of them are damaged
             raise
         raise errors.InvalidTransformationDirectoryError(
             transformation.title,
-            f"it cannot be applied to {len(misfits)} of {len(images)}"
-            f" images:{wording.bulleted(misfits)}\n",
+            f"it cannot be applied to {len(failed)} of {len(images)}"
+            f" images:{wording.bulleted(failed)}\n",
             "Put a Resize before that operation, or change its arguments.",
         ) from error

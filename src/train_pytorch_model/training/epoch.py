@@ -56,7 +56,7 @@ def train_epoch(
             state.margins.add(places, progress.epoch, output.margins)
             progress.steps_done += 1
             progress.images_done += batch.global_count
-            progress.rejected |= batch.rejected
+            progress.unreadable |= batch.unreadable
             progress.elapsed_s = time.perf_counter() - started_at
             progress.waited_s = waited_before_s + left.loader.waited_s
             report, due = due() if due else None, None
@@ -67,8 +67,8 @@ def train_epoch(
             yield output.loss_sum, report
     state.trained = _report_later(engine, state, lr, started_at)()
     progress.elapsed_s = max(time.perf_counter() - started_at, 1e-9)  # includes the device's time
-    state.leave_out("training", progress.rejected)
-    progress.rejected = {}  # recorded; a run that resumes from here comes here once more
+    state.leave_out("training", progress.unreadable)
+    progress.unreadable = {}  # recorded; a run that resumes from here comes here once more
 
 
 def validate(engine: Engine, state: State, left: Reading) -> Iterator[None]:
@@ -81,8 +81,8 @@ def validate(engine: Engine, state: State, left: Reading) -> Iterator[None]:
     started_at = time.perf_counter()
     engine.average_statistics()
     sums, results = yield from _predict(engine, state, left)
-    state.results[state.progress.epoch] = replace(results, rejected={})
-    state.leave_out("validation", results.rejected)
+    state.results[state.progress.epoch] = replace(results, unreadable={})
+    state.leave_out("validation", results.unreadable)
     state.validated = sums.reduce_later(engine.world)()
     state.progress.validation_s = time.perf_counter() - started_at
 
@@ -104,7 +104,7 @@ def _predict(
     batch.
     """
     plan, device = engine.plan, engine.world.device
-    sums, outcomes, rejected = Sums(device), OutcomeRows(device), dict[int, str]()
+    sums, outcomes, unreadable = Sums(device), OutcomeRows(device), dict[int, str]()
     num_classes, indices = len(plan.inputs.categories), [np.empty(0, np.int64)]
     kept_logits = [torch.empty(0, num_classes, device=device)]
     engine.model.eval()
@@ -121,13 +121,13 @@ def _predict(
                 if len(plan.inputs.validation) * num_classes <= MAX_LOGITS:
                     kept_logits.append(logits.float())
             indices.append(batch.indices)
-            rejected |= batch.rejected
+            unreadable |= batch.unreadable
             yield
     places = state.images["validation"].places_in(
         state.given["validation"], np.concatenate(indices)
     )
     logits_of_all = torch.cat(kept_logits).numpy(force=True)
-    return sums, ImageResults(places, outcomes.outcomes(), logits_of_all, rejected)
+    return sums, ImageResults(places, outcomes.outcomes(), logits_of_all, unreadable)
 
 
 def _report_later(

@@ -7,7 +7,7 @@ from train_pytorch_model.config.wording import counted, parameter
 from train_pytorch_model.data.cache_plan import memory_text
 from train_pytorch_model.data.loader import num_readers
 from train_pytorch_model.image_classifier.decoding import MAX_WHITE
-from train_pytorch_model.inputs.unreadable_images import left_out
+from train_pytorch_model.inputs.unreadable_images import unreadable_images_warning
 from train_pytorch_model.training import fine_tuning
 from train_pytorch_model.training.plan import Plan, why_views_differ
 
@@ -121,8 +121,11 @@ def warnings_of(plan: Plan) -> list[str]:
             f" {parameter('epochs')} {config.epochs}: the learning rate only rises, and never"
             " decays."
         )
-    bad_images = plan.inputs.bad_images
-    return [*warnings, *plan.inputs.warnings, *([left_out(bad_images)] if bad_images else [])]
+    unreadable_images = plan.inputs.unreadable_images
+    warnings += plan.inputs.warnings
+    if unreadable_images:
+        warnings.append(unreadable_images_warning(unreadable_images))
+    return warnings
 
 
 def params_of(plan: Plan) -> dict[str, Any]:

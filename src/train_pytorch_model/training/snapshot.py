@@ -95,7 +95,7 @@ def gather(snapshot: Snapshot, world: World) -> Checkpoint | None:
     """Return the snapshots of all processes as one checkpoint on the main process, None on the
     others.
     """
-    rejected = world.gather(list(snapshot.values["position"]["rejected"].items()))
+    unreadable = world.gather(list(snapshot.values["position"]["unreadable"].items()))
     by_rank = world.gather_on_main([dict(snapshot.local)])
     if not world.is_main:
         return None
@@ -103,7 +103,7 @@ def gather(snapshot: Snapshot, world: World) -> Checkpoint | None:
     local = {
         f"{name}.{rank}": value for rank, each in enumerate(by_rank) for name, value in each.items()
     }
-    position = snapshot.values["position"] | {"rejected": dict(rejected)}
+    position = snapshot.values["position"] | {"unreadable": dict(unreadable)}
     return Checkpoint(
         {**snapshot.shared, **local, **margins}, {**snapshot.values, "position": position}
     )

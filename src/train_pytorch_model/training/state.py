@@ -18,14 +18,18 @@ from torch import Tensor, nn
 from train_pytorch_model.evaluation.metrics import Outcomes
 from train_pytorch_model.evaluation.time_budget import EpochTimes, TimeBudget, budget_of
 from train_pytorch_model.formats.image_directory import ImageDirectory
-from train_pytorch_model.inputs.unreadable_images import BadImage, left_out, without_bad_images
+from train_pytorch_model.inputs.unreadable_images import (
+    UnreadableImage,
+    unreadable_images_warning,
+    without_unreadable_images,
+)
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.quality.near_duplicates import NUM_BYTES
 from train_pytorch_model.training.margins import Margins
 from train_pytorch_model.training.metrics import Metrics, Sums
 from train_pytorch_model.training.plan import Plan
 
-VERSION = 3  # of `State.values`
+VERSION = 4  # of `State.values`
 MIN_COUNTING = 3  # epochs whose margins count: fewer are noise
 
 
@@ -43,7 +47,7 @@ class Progress:
         0.0  # spent on the run so far, over all its starts, when the state was last saved
     )
     times: list[EpochTimes] = field(default_factory=list)  # times of the completed epochs
-    rejected: dict[int, str] = field(
+    unreadable: dict[int, str] = field(
         default_factory=dict
     )  # unreadable here, in the open epoch: index → why
     lr_factor: float = 1.0  # multiplies the schedule's learning rate; halved at each rollback
@@ -51,12 +55,12 @@ class Progress:
     history: list[dict[str, int | float]] = field(
         default_factory=list
     )  # the completed epochs' metrics
-    left_out: dict[str, list[int]] = field(
+    unreadable_indices: dict[str, list[int]] = field(
         default_factory=lambda: {"training": [], "validation": []}
     )
     """Indices of images found unreadable in completed epochs; not rows, which other files would
     shift."""
-    bad_images: list[BadImage] = field(
+    unreadable_images: list[UnreadableImage] = field(
         default_factory=list
     )  # the same, with those found before training
 
@@ -78,7 +82,7 @@ class ImageResults:
     indices: np.ndarray  # (N,), int64: indices of the images in the given validation dataset
     outcomes: Outcomes  # the outcomes of these N images
     logits: np.ndarray  # (N, C), float32; (0, C) if they would take too much memory
-    rejected: dict[int, str]  # images that could not be read: index → reason
+    unreadable: dict[int, str]  # images that could not be read: index → reason
 
 
 @dataclass
@@ -133,7 +137,7 @@ class State:
         """`hashes`, those of the decode cache, are filled in as images are decoded."""
         self._plan = plan
         self._timed_at = time.perf_counter()
-        self.progress = Progress(bad_images=list(plan.inputs.bad_images))
+        self.progress = Progress(unreadable_images=list(plan.inputs.unreadable_images))
         self.best = BestEpoch()
         self.sums = Sums(plan.world.device)  # of this process's training images in the open epoch
         self.margins = Margins(
@@ -166,18 +170,20 @@ class State:
         config = self._plan.config
         return self.progress.epoch > config.epochs or self.patience_spent >= config.patience
 
-    def leave_out(self, role: str, rejected: Mapping[int, str]) -> None:
+    def leave_out(self, role: str, unreadable: Mapping[int, str]) -> None:
         """Leave out from now on, in all processes, what this one could not read: index in `images`
         → reason.
 
         Collective. Warns of these images. Raises `InvalidDatasetError` if they are too many.
         """
-        by_any, before = dict(self._plan.world.gather(list(rejected.items()))), self.images[role]
-        self.images[role], records = without_bad_images(before, by_any)
-        self.progress.bad_images += records
-        self.progress.left_out[role] += before.places_in(self.given[role], sorted(by_any)).tolist()
+        by_any, before = dict(self._plan.world.gather(list(unreadable.items()))), self.images[role]
+        self.images[role], records = without_unreadable_images(before, by_any)
+        self.progress.unreadable_images += records
+        self.progress.unreadable_indices[role] += before.places_in(
+            self.given[role], sorted(by_any)
+        ).tolist()
         if records:
-            logger.warning(left_out(records))
+            logger.warning(unreadable_images_warning(records))
 
     def close_epoch(self, network: nn.Module) -> None:
         """Record the results of the open epoch, which is trained and validated, and open the next
@@ -256,9 +262,9 @@ class State:
         if len(self.hashes) == len(hashes):  # other images of them are zeros
             np.maximum(self.hashes, hashes, out=self.hashes)
         self.trained = self.validated = None
-        left_out = self.progress.left_out
+        unreadable = self.progress.unreadable_indices
         self.images = {
-            role: self.given[role].without(indices) for role, indices in left_out.items()
+            role: self.given[role].without(indices) for role, indices in unreadable.items()
         }
 
     def _run_s(self) -> float:

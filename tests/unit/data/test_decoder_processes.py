@@ -191,11 +191,12 @@ def test_images_are_not_blamed_where_no_process_can_decode(
 def test_an_image_that_crashed_its_decoder_is_not_decoded_in_this_process(
     faulty: Decoders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    good, bad = written(tmp_path / "good.png"), written(tmp_path / "crash.png")
+    good = written(tmp_path / "good.png")
+    crashing = written(tmp_path / "crash.png")
     faulty.decode(good, 8)
     monkeypatch.setattr(forkserver, "connect_to_new_process", no_process)
     with pytest.raises(UnreadableImageError, match=r"^its decoder crashed \(SIGSEGV\)$"):
-        faulty.decode(bad, 8)
+        faulty.decode(crashing, 8)
     assert (faulty.decode(good, 8) == decode_pixels(good, 8)).all()
 
 

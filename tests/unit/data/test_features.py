@@ -111,8 +111,8 @@ def test_each_view_is_computed_once_and_the_training_is_the_same(
         assert own["Train loss"] == pytest.approx(other["Train loss"], rel=1e-4)
         assert own["Valid loss"] == pytest.approx(other["Valid loss"], rel=1e-4)
         assert own["Train error"] == other["Train error"]
-    assert once.state.progress.bad_images == each_time.state.progress.bad_images
-    assert len(once.state.progress.bad_images) == 2
+    assert once.state.progress.unreadable_images == each_time.state.progress.unreadable_images
+    assert len(once.state.progress.unreadable_images) == 2
     assert torch.equal(once.state.margins.values[:, 1:], each_time.state.margins.values[:, 1:])
 
 
@@ -135,7 +135,7 @@ def test_a_run_resumed_within_an_epoch_computes_what_it_needs_and_ends_the_same(
     assert torch.equal(weights(resumed), weights(whole))
 
 
-def test_a_batch_may_lack_an_image_that_was_rejected_for_an_earlier_one(tmp_path: Path) -> None:
+def test_a_batch_may_lack_an_image_that_was_unreadable_for_an_earlier_one(tmp_path: Path) -> None:
     images = open_image_directory(paint_folders(tmp_path / "images", 2), "images")
     recipe, framing = decided_recipe(augmentation="none"), Framing(32, 32, 1.0)
     read = read_for_training(images, for_training(recipe, framing, framing), 1, 1)
@@ -154,7 +154,7 @@ def test_a_batch_may_lack_an_image_that_was_rejected_for_an_earlier_one(tmp_path
     )
     first, second, nothing = kept.batches(current, iter([computed]))
     assert first.images.tolist() == [[0.0] * 3, [1.0] * 3]
-    assert (second.images.tolist(), second.indices.tolist(), second.rejected) == (
+    assert (second.images.tolist(), second.indices.tolist(), second.unreadable) == (
         [[2.0] * 3],
         [2],
         {3: "torn"},

@@ -62,7 +62,7 @@ def test_batches_follow_the_plan_for_any_number_of_threads(threads: int) -> None
         assert batch.targets.dtype == torch.int64
         assert batch.targets.tolist() == (batch.indices % 7).tolist()
         assert batch.global_count == 16
-        assert batch.rejected == {}
+        assert batch.unreadable == {}
 
 
 def test_an_empty_share_is_an_empty_batch() -> None:
@@ -72,7 +72,7 @@ def test_an_empty_share_is_an_empty_batch() -> None:
     assert batch.global_count == 5
 
 
-def test_an_unreadable_image_is_rejected_and_leaves_no_gap() -> None:
+def test_an_unreadable_image_leaves_no_gap() -> None:
     def read(index: int, _: Decode) -> Pixels:
         if index in (1, 4, 5, 6, 7):
             raise UnreadableImageError(f"image {index} is torn")
@@ -83,9 +83,9 @@ def test_an_unreadable_image_is_rejected_and_leaves_no_gap() -> None:
     assert first.images[:, 0, 0, 0].tolist() == [0, 2, 3]
     assert first.targets.tolist() == [0, 2, 3]
     assert first.images.is_contiguous(memory_format=torch.channels_last)
-    assert first.rejected == {1: "image 1 is torn"}
+    assert first.unreadable == {1: "image 1 is torn"}
     assert second.images.shape == (0, 3, 2, 3)
-    assert list(second.rejected) == [4, 5, 6, 7]
+    assert list(second.unreadable) == [4, 5, 6, 7]
     assert (first.global_count, second.global_count, third.global_count) == (4, 4, 2)
     assert third.indices.tolist() == [8, 9]
 
@@ -231,4 +231,4 @@ def test_a_file_that_is_gone_is_an_unreadable_image(
         read_for_training(directory, prepared, 1, 0),
     ):
         (batch,) = load(plan_validation(2, 2, 0, 1), read)
-        assert batch.rejected == {1: "the file is gone"}
+        assert batch.unreadable == {1: "the file is gone"}

@@ -88,7 +88,7 @@ def assert_same(found: list[Batch], expected: list[Batch]) -> None:
         assert one.images.is_contiguous(memory_format=torch.channels_last)
         assert torch.equal(one.targets, other.targets)
         assert one.indices.tolist() == other.indices.tolist()
-        assert one.rejected == other.rejected
+        assert one.unreadable == other.unreadable
 
 
 def test_processes_prepare_the_same_batches_as_threads(
@@ -100,7 +100,7 @@ def test_processes_prepare_the_same_batches_as_threads(
             assert_same(list(loader.batches(current)), list(threads.batches(current)))
 
 
-def test_unreadable_images_are_rejected_as_by_threads(
+def test_unreadable_images_are_reported_as_by_threads(
     readers: Decoders, painted: ImageDirectory, tmp_path: Path
 ) -> None:
     root = shutil.copytree(painted.path(0).parent.parent, tmp_path / "images")
@@ -112,8 +112,8 @@ def test_unreadable_images_are_rejected_as_by_threads(
     with Loader(NUM_READERS) as threads, Loader(NUM_READERS, readers) as loader:
         found = list(loader.batches(current))
         assert_same(found, list(threads.batches(current)))
-    rejected = {index for batch in found for index in batch.rejected}
-    assert rejected == {3, 4, 17, 20}
+    unreadable = {index for batch in found for index in batch.unreadable}
+    assert unreadable == {3, 4, 17, 20}
 
 
 def test_cached_images_are_shared_by_all_readers(painted: ImageDirectory, tmp_path: Path) -> None:
@@ -151,24 +151,24 @@ def test_a_restarted_reader_overwrites_nothing_in_the_cache(
             (reader,) = readers._all
             os.kill(reader.pid, signal.SIGKILL)
             loaded = list(loader.batches(validation_pass(images, caches)))
-            assert not any(batch.rejected for batch in loaded)
+            assert not any(batch.unreadable for batch in loaded)
             assert readers._all[0].pid != reader.pid
             shutil.rmtree(root)
             assert_same(list(loader.batches(training_pass(images, 2, caches))), expected[1])
 
 
-def test_an_image_that_crashes_its_reader_is_the_only_one_rejected(
+def test_only_an_image_that_crashes_its_reader_is_unreadable(
     faulty: Decoders, painted: ImageDirectory, tmp_path: Path
 ) -> None:
     root = shutil.copytree(painted.path(0).parent.parent, tmp_path / "images")
-    bad = sorted((root / "red").iterdir())[5]
-    bad.rename(bad.with_stem("crash"))
+    crashing = sorted((root / "red").iterdir())[5]
+    crashing.rename(crashing.with_stem("crash"))
     images = open_image_directory(root, "images")
     (index,) = (index for index in range(len(images)) if images.path(index).stem == "crash")
     with Loader(NUM_READERS, faulty) as loader:
         batches = list(loader.batches(training_pass(images, 1)))
-    rejected = {index: reason for batch in batches for index, reason in batch.rejected.items()}
-    assert rejected == {index: "its decoder crashed (SIGSEGV)"}
+    unreadable = {index: reason for batch in batches for index, reason in batch.unreadable.items()}
+    assert unreadable == {index: "its decoder crashed (SIGSEGV)"}
     assert sum(len(batch.indices) for batch in batches) == len(images) - 1
 
 

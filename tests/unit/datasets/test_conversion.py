@@ -203,14 +203,14 @@ def test_unreadable_images_are_left_out_and_listed_however_many(
     assert out.class_counts().tolist() == [0, 10, 11]
     assert len(list((tmp_path / "out/image").iterdir())) == 21
     with (tmp_path / "out/bad_images.csv").open() as file:
-        bad = list(csv.DictReader(file))
-    assert [row["file_name"] for row in bad] == [
+        unreadable = list(csv.DictReader(file))
+    assert [row["file_name"] for row in unreadable] == [
         *(f"blue/{index}.png" for index in range(11)),
         "green/3.png",
     ]
-    assert {row["port"] for row in bad} == {"Input dataset"}
-    assert [row["category"] for row in bad] == ["blue"] * 11 + ["green"]
-    assert bad[0]["reason"].startswith("not an image of a known format")
+    assert {row["port"] for row in unreadable} == {"Input dataset"}
+    assert [row["category"] for row in unreadable] == ["blue"] * 11 + ["green"]
+    assert unreadable[0]["reason"].startswith("not an image of a known format")
     left_out, empty, ignored = warnings_in(caplog)
     assert left_out.startswith(
         "12 unreadable images are left out:\n  Input dataset: 'blue/0.png': not an image"

@@ -26,7 +26,7 @@ def evaluation_of(targets: list[int], predicted: list[int], num_classes: int) ->
 def written(tmp_path: Path) -> Path:
     """The files for four of six images right; the fourth category is never predicted."""
     evaluation = evaluation_of([0, 0, 0, 1, 2, 3], [0, 0, 2, 1, 2, 1], len(CATEGORIES))
-    write_numbers(tmp_path, evaluation, CATEGORIES, [MISTAKE], left_out=2)
+    write_numbers(tmp_path, evaluation, CATEGORIES, [MISTAKE], num_unreadable=2)
     return tmp_path
 
 
@@ -139,7 +139,7 @@ def test_mistakes_are_listed_in_the_order_given(tmp_path: Path) -> None:
         "cat/\udcff\r.png", "cat", "dog", 0.6, 0.4, "a cat.png"
     )  # the file name is not UTF-8
     evaluation = evaluation_of([0, 0], [1, 1], 2)
-    write_numbers(tmp_path, evaluation, ("cat", "dog"), iter([MISTAKE, strange]), left_out=0)
+    write_numbers(tmp_path, evaluation, ("cat", "dog"), iter([MISTAKE, strange]), num_unreadable=0)
     with (tmp_path / "mistakes.csv").open(
         newline="", encoding="utf-8", errors="surrogateescape"
     ) as file:
@@ -162,7 +162,9 @@ def test_only_the_largest_confusions_are_in_the_json(tmp_path: Path) -> None:
     evaluation = evaluation_of(
         [*range(count), 5], [*((i + 1) % count for i in range(count)), 6], count
     )
-    write_numbers(tmp_path, evaluation, [f"c{index}" for index in range(count)], [], left_out=0)
+    write_numbers(
+        tmp_path, evaluation, [f"c{index}" for index in range(count)], [], num_unreadable=0
+    )
     confused = json.loads((tmp_path / "metrics.json").read_text())["most_confused"]
     assert len(confused) == MAX_PAIRS
     assert confused[0] == {"category": "c5", "predicted": "c6", "images": 2, "share": 1.0}

@@ -237,7 +237,7 @@ def test_a_damaged_member_of_a_zip_is_one_unreadable_file(tmp_path: Path) -> Non
         (tmp_path / "archive").read_bytes().replace(b"first", b"burst")
     )
     unpacked, _ = unpack_archive(tmp_path / "archive")
-    assert unpacked.damaged == {
+    assert unpacked.unreadable == {
         unpacked.folder / "a.png": "damaged in the archive: Bad CRC-32 for file 'a.png'"
     }
     assert [(unpacked.folder / name).read_bytes() for name in ("a.png", "b.png")] == [

@@ -31,7 +31,7 @@ def test_consistent_inputs_are_opened(tmp_path: Path) -> None:
     inputs = open_painted(tmp_path)
     assert inputs.categories == ("blue", "green", "red")
     assert (len(inputs.training), len(inputs.validation)) == (9, 9)
-    assert inputs.bad_images == ()
+    assert inputs.unreadable_images == ()
     assert inputs.spec == ClassifierSpec(
         architecture="resnet18",
         option=False,
@@ -144,7 +144,7 @@ def test_unreadable_images_of_both_datasets_are_left_out(tmp_path: Path) -> None
     (tmp_path / "training/blue/1.png").write_bytes(b"")
     (tmp_path / "validation/red/12.png").write_bytes(b"")
     inputs = open_painted(tmp_path)
-    assert [(image.port, image.file_name) for image in inputs.bad_images] == [
+    assert [(image.port, image.file_name) for image in inputs.unreadable_images] == [
         ("Training dataset", "blue/1.png"),
         ("Validation dataset", "red/12.png"),
     ]
@@ -231,7 +231,7 @@ def test_a_trained_model_scores_images_with_and_without_categories(tmp_path: Pat
     assert inputs.spec.categories == ("x", "y")
     assert inputs.spec.framing == Framing(16, 24, 0.5)
     assert len(inputs.images) == 2
-    assert [image.file_name for image in inputs.bad_images] == ["c.png"]
+    assert [image.file_name for image in inputs.unreadable_images] == ["c.png"]
 
 
 def test_a_designer_model_scores_images_at_their_own_size(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from train_pytorch_model.formats.image_directory import ImageDirectory, open_ima
 from train_pytorch_model.inputs import headers
 from train_pytorch_model.inputs.headers import read_headers
 from train_pytorch_model.inputs.unreadable_images import (
-    BadImage,
-    left_out,
-    list_left_out,
-    without_bad_images,
+    UnreadableImage,
+    list_unreadable_images,
+    unreadable_images_warning,
+    without_unreadable_images,
 )
 
 PORT = "Training dataset"
@@ -46,7 +46,7 @@ def of_sizes(tmp_path: Path, *counts: int) -> ImageDirectory:
 def test_the_size_of_all_images_is_the_common_size(tmp_path: Path) -> None:
     headers = read_headers(open_painted(tmp_path, 3, size=(12, 10)))
     assert headers.common_size == (10, 12)
-    assert headers.bad == {}
+    assert headers.unreadable == {}
 
 
 def test_images_of_different_sizes_have_no_common_size(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_unreadable_images_are_found_and_do_not_affect_the_common_size(tmp_path:
     directory.path(1).unlink()
     headers = read_headers(directory)
     assert headers.common_size == (10, 12)
-    assert headers.bad == {
+    assert headers.unreadable == {
         1: "the file is gone",
         4: "not an image of a known format (JPEG, PNG, GIF, WebP, AVIF, HEIC, BMP, TIFF, PPM, PGM)",
     }
@@ -86,7 +86,7 @@ def test_an_evenly_spaced_sample_of_a_large_directory_is_read(
 ) -> None:
     monkeypatch.setattr(headers, "MAX_HEADERS", 4)
     directory = of_sizes(tmp_path, 5, 5)
-    assert sorted(read_headers(directory).bad) == [0, 3, 6, 9]
+    assert sorted(read_headers(directory).unreadable) == [0, 3, 6, 9]
 
 
 # ── Unreadable images ────────────────────────────────────────────────────────────────────────────
@@ -94,30 +94,30 @@ def test_an_evenly_spaced_sample_of_a_large_directory_is_read(
 
 def test_without_bad_images_the_directory_is_unchanged(tmp_path: Path) -> None:
     directory = of_sizes(tmp_path, 2, 2)
-    assert without_bad_images(directory, {}) == (directory, [])
+    assert without_unreadable_images(directory, {}) == (directory, [])
 
 
-def test_bad_images_are_left_out_and_recorded_in_file_order(tmp_path: Path) -> None:
-    kept, records = without_bad_images(of_sizes(tmp_path, 3, 3), {4: "late", 0: "early"})
+def test_unreadable_images_are_left_out_and_recorded_in_file_order(tmp_path: Path) -> None:
+    kept, records = without_unreadable_images(of_sizes(tmp_path, 3, 3), {4: "late", 0: "early"})
     assert list(kept.file_names) == ["c0/1.png", "c0/2.png", "c1/0.png", "c1/2.png"]
     assert kept.class_indices.tolist() == [0, 0, 1, 1]
     assert kept.rows.tolist() == [1, 2, 3, 5]
     assert records == [
-        BadImage(PORT, "c0/0.png", "c0", "early"),
-        BadImage(PORT, "c1/1.png", "c1", "late"),
+        UnreadableImage(PORT, "c0/0.png", "c0", "early"),
+        UnreadableImage(PORT, "c1/1.png", "c1", "late"),
     ]
 
 
 def test_unlabelled_images_are_recorded_without_a_category(tmp_path: Path) -> None:
     for name in ("a.png", "b.png"):
         (tmp_path / name).touch()
-    kept, records = without_bad_images(open_image_directory(tmp_path, "Dataset"), {0: "x"})
+    kept, records = without_unreadable_images(open_image_directory(tmp_path, "Dataset"), {0: "x"})
     assert list(kept.file_names) == ["b.png"]
-    assert records == [BadImage("Dataset", "a.png", "", "x")]
+    assert records == [UnreadableImage("Dataset", "a.png", "", "x")]
 
 
 @pytest.mark.parametrize(
-    ("counts", "bad", "reason"),
+    ("counts", "unreadable", "reason"),
     [
         pytest.param(
             (2, 1),
@@ -154,16 +154,16 @@ def test_unlabelled_images_are_recorded_without_a_category(tmp_path: Path) -> No
     ],
 )
 def test_too_many_unreadable_images_are_an_error(
-    tmp_path: Path, counts: tuple[int, ...], bad: list[int], reason: str
+    tmp_path: Path, counts: tuple[int, ...], unreadable: list[int], reason: str
 ) -> None:
     directory = of_sizes(tmp_path, *counts)
     with pytest.raises(InvalidDatasetError) as raised:
-        without_bad_images(directory, dict.fromkeys(bad, "broken"))
+        without_unreadable_images(directory, dict.fromkeys(unreadable, "broken"))
     assert str(raised.value).startswith(f"{directory.title} is not valid, reason: {reason}")
 
 
 @pytest.mark.parametrize(
-    ("counts", "bad"),
+    ("counts", "unreadable"),
     [
         pytest.param((10, 10), list(range(9)), id="nine, whatever their share of the category"),
         pytest.param((200, 100), list(range(10)), id="ten, 5% of their category"),
@@ -171,37 +171,39 @@ def test_too_many_unreadable_images_are_an_error(
     ],
 )
 def test_fewer_unreadable_images_are_left_out(
-    tmp_path: Path, counts: tuple[int, ...], bad: list[int]
+    tmp_path: Path, counts: tuple[int, ...], unreadable: list[int]
 ) -> None:
-    kept, records = without_bad_images(of_sizes(tmp_path, *counts), dict.fromkeys(bad, "broken"))
-    assert len(records) == len(bad)
-    assert len(kept) == sum(counts) - len(bad)
+    kept, records = without_unreadable_images(
+        of_sizes(tmp_path, *counts), dict.fromkeys(unreadable, "broken")
+    )
+    assert len(records) == len(unreadable)
+    assert len(kept) == sum(counts) - len(unreadable)
 
 
 def test_too_many_unreadable_images_without_categories_are_an_error(tmp_path: Path) -> None:
     for index in range(20):
         (tmp_path / f"{index}.png").touch()
     with pytest.raises(InvalidDatasetError, match=r"reason: 10 of 20 images cannot be read\."):
-        without_bad_images(
+        without_unreadable_images(
             open_image_directory(tmp_path, "Dataset"), dict.fromkeys(range(10), "broken")
         )
 
 
 def test_the_warning_lists_ten_images_and_counts_the_rest() -> None:
-    records = [BadImage(PORT, f"{index}.png", "a", "broken") for index in range(12)]
-    lines = left_out(records).splitlines()
+    records = [UnreadableImage(PORT, f"{index}.png", "a", "broken") for index in range(12)]
+    lines = unreadable_images_warning(records).splitlines()
     assert lines[0] == "12 unreadable images are left out:"
     assert lines[1] == "  Training dataset: '0.png': broken"
     assert lines[11:] == ["  and 2 more"]
 
 
-def test_bad_images_are_written_as_csv(tmp_path: Path) -> None:
+def test_unreadable_images_are_written_as_csv(tmp_path: Path) -> None:
     records = [
-        BadImage(PORT, "a/1.png", "größe", 'a "reason", with a comma'),
-        BadImage("Validation dataset", "caf\udce9.png", "", "gone"),
-        BadImage("Validation dataset", "a\rb.png", "", "gone", "bees/größe.png"),
+        UnreadableImage(PORT, "a/1.png", "größe", 'a "reason", with a comma'),
+        UnreadableImage("Validation dataset", "caf\udce9.png", "", "gone"),
+        UnreadableImage("Validation dataset", "a\rb.png", "", "gone", "bees/größe.png"),
     ]
-    list_left_out(tmp_path, records)
+    list_unreadable_images(tmp_path, records)
     assert (tmp_path / "bad_images.csv").read_bytes() == (
         b"port,file_name,category,reason,original\n"
         + 'Training dataset,a/1.png,größe,"a ""reason"", with a comma",\n'.encode()
@@ -218,9 +220,9 @@ def test_renamed_images_are_reported_with_their_original_names(tmp_path: Path) -
     (root / "images.lst").write_text("".join(json.dumps(row) + "\n" for row in rows))
     directory = open_image_directory(root, PORT)
     first, second, _ = directory.file_names
-    _, records = without_bad_images(directory, {1: "late", 0: "early"}, is_limited=False)
+    _, records = without_unreadable_images(directory, {1: "late", 0: "early"}, is_limited=False)
     assert [record.original for record in records] == ["dogs/größe.jpg", ""]
-    assert left_out(records).splitlines()[1:] == [
+    assert unreadable_images_warning(records).splitlines()[1:] == [
         f"  {PORT}: {first!r}, originally 'dogs/größe.jpg': early",
         f"  {PORT}: {second!r}: late",
     ]
@@ -228,18 +230,18 @@ def test_renamed_images_are_reported_with_their_original_names(tmp_path: Path) -
 
 def test_headers_do_not_depend_on_the_order_in_which_threads_read_them(tmp_path: Path) -> None:
     directory = of_sizes(tmp_path, 20, 20)
-    assert list(read_headers(directory).bad) == np.arange(40).tolist()
+    assert list(read_headers(directory).unreadable) == np.arange(40).tolist()
 
 
 def test_any_number_of_unreadable_images_except_all_may_be_left_out(tmp_path: Path) -> None:
     directory = of_sizes(tmp_path, 20, 20)
-    kept, records = without_bad_images(
+    kept, records = without_unreadable_images(
         directory, dict.fromkeys(range(39), "broken"), is_limited=False
     )
     assert list(kept.file_names) == ["c1/19.png"]
     assert len(records) == 39
-    assert without_bad_images(directory, {}, is_limited=False) == (directory, [])
+    assert without_unreadable_images(directory, {}, is_limited=False) == (directory, [])
     with pytest.raises(
         InvalidDatasetError, match=r"reason: none of its images can be read\. Unreadable images:"
     ):
-        without_bad_images(directory, dict.fromkeys(range(40), "broken"), is_limited=False)
+        without_unreadable_images(directory, dict.fromkeys(range(40), "broken"), is_limited=False)

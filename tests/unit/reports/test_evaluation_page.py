@@ -35,7 +35,7 @@ def page_of(
     probabilities: np.ndarray,
     categories: Sequence[str],
     cards: Sequence[Card] = (),
-    left_out: int = 0,
+    num_unreadable: int = 0,
     dataset_name: str = "validation",
 ) -> Page:
     """The page of these predictions."""
@@ -45,7 +45,7 @@ def page_of(
     mistakes = Gallery("mistakes", "Mistakes", "Look at `mistakes.csv`.", cards)
     return Page(
         render_evaluation(
-            evaluation, spec, dataset_name, [mistakes], {"0,1": [HOSTILE[1]]}, left_out
+            evaluation, spec, dataset_name, [mistakes], {"0,1": [HOSTILE[1]]}, num_unreadable
         )
     )
 
@@ -181,12 +181,12 @@ def test_hostile_names_are_shown_as_text(count: int) -> None:
 
 
 def test_absent_categories_and_unreadable_images_are_noted() -> None:
-    page = sure([0, 0], [0, 0], ("a", "b", "c"), left_out=1)
+    page = sure([0, 0], [0, 0], ("a", "b", "c"), num_unreadable=1)
     assert "2 categories have no images in this dataset: b , c ." in page.text
     assert (
         "1 image could not be read and is left out; bad_images.csv gives the reasons." in page.text
     )
-    page = sure([0, 0], [0, 1], ("a", *(f"b{index}" for index in range(12))), left_out=1200)
+    page = sure([0, 0], [0, 1], ("a", *(f"b{index}" for index in range(12))), num_unreadable=1200)
     assert "12 categories have no images in this dataset: b0 , b1 ," in page.text
     assert "b9 and 2 more." in page.text
     assert "b10 and" not in page.text

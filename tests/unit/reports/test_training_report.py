@@ -12,12 +12,12 @@ from tests.reports import SECTIONS, data_set, evaluation_of, make_history, make_
 
 from train_pytorch_model.evaluation.time_budget import TimeBudget
 from train_pytorch_model.formats.image_directory import ImageDirectory
-from train_pytorch_model.inputs.unreadable_images import BadImage
+from train_pytorch_model.inputs.unreadable_images import UnreadableImage
 from train_pytorch_model.reports.training_report import (
-    MAX_BAD_IMAGES,
     MAX_BALANCE,
     MAX_ENDS,
     MAX_EPOCH_ROWS,
+    MAX_UNREADABLE_IMAGES,
     Report,
     balance_of,
     render_report,
@@ -149,7 +149,7 @@ def test_names_are_escaped(count: int) -> None:
         return page_of(
             make_report(
                 categories,
-                bad_images=[BadImage("Training dataset", name, name, name)],
+                unreadable_images=[UnreadableImage("Training dataset", name, name, name)],
                 ignored={name: 2},
                 command=["python -m train_pytorch_model train", f"--training-dataset '{name}'"],
                 training=data_set("Training dataset", name, range(count), {name: 3}),
@@ -179,13 +179,16 @@ def test_a_name_that_is_not_valid_unicode_is_escaped() -> None:
 def test_a_report_of_a_thousand_categories_and_epochs_stays_small() -> None:
     names = [f"category {index:04}" for index in range(1000)]
     losses = [1 + 1 / (epoch + 1) for epoch in range(3000)]
-    bad_images = [
-        BadImage("Training dataset", f"{index}.png", "a", "no image") for index in range(5000)
+    unreadable_images = [
+        UnreadableImage("Training dataset", f"{index}.png", "a", "no image")
+        for index in range(5000)
     ]
-    html = render_report(make_report(names, 50_000, losses, mistakes=24, bad_images=bad_images))
+    html = render_report(
+        make_report(names, 50_000, losses, mistakes=24, unreadable_images=unreadable_images)
+    )
     assert len(html) < 3_000_000
     page = Page(html)
-    assert page.html.count("no image</bdi>") == MAX_BAD_IMAGES
+    assert page.html.count("no image</bdi>") == MAX_UNREADABLE_IMAGES
     assert (
         "5,000 images could not be read and are left out; bad_images.csv, next to this page, has"
         " all." in page.text
@@ -207,10 +210,10 @@ def test_the_table_of_categories_has_their_training_images() -> None:
 
 
 def test_problems_in_the_data_are_listed() -> None:
-    bad = [BadImage("Validation dataset", "red/1.png", "red", "it is truncated")]
+    unreadable = [UnreadableImage("Validation dataset", "red/1.png", "red", "it is truncated")]
     page = page_of(
         make_report(
-            bad_images=bad,
+            unreadable_images=unreadable,
             training=data_set(
                 "Training dataset", "training", [0, 5, 9], {"files of another kind (.txt)": 3}
             ),

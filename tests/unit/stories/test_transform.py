@@ -17,7 +17,7 @@ from train_pytorch_model.errors import InvalidDatasetError, InvalidTransformatio
 from train_pytorch_model.formats import transformation_directory as ops
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.formats.transformation_directory import Transformation
-from train_pytorch_model.inputs.unreadable_images import BadImage
+from train_pytorch_model.inputs.unreadable_images import UnreadableImage
 from train_pytorch_model.machine.console import Bar
 from train_pytorch_model.stories import transform as transform_story
 
@@ -29,10 +29,12 @@ def run(
     output: Path,
     *operations: ops.Operation,
     seed: int = 1,
-    bad_images: tuple[BadImage, ...] = (),
+    unreadable_images: tuple[UnreadableImage, ...] = (),
 ) -> int:
     transformation = Transformation("Input image transformation T", operations)
-    return transform_story.transform(images, bad_images, transformation, seed, output, "output")
+    return transform_story.transform(
+        images, unreadable_images, transformation, seed, output, "output"
+    )
 
 
 def open_painted(
@@ -261,8 +263,8 @@ def test_unreadable_images_are_left_out_and_listed(
     images = open_painted(tmp_path, 3)
     data = images.path(1).read_bytes()
     images.path(1).write_bytes(data[: len(data) // 2])
-    early = BadImage(PORT, "red/9.png", "red", "early")
-    assert run(images, tmp_path / "out", bad_images=(early,)) == 5
+    early = UnreadableImage(PORT, "red/9.png", "red", "early")
+    assert run(images, tmp_path / "out", unreadable_images=(early,)) == 5
     result = open_image_directory(tmp_path / "out", PORT)
     assert [row["id"] for _, row in result.read_rows()] == [0, 2, 3, 4, 5]
     lines = (tmp_path / "out/bad_images.csv").read_text().splitlines()

@@ -9,7 +9,7 @@ from torchvision.transforms import InterpolationMode, v2
 
 from train_pytorch_model.config.seeds import derive_seed
 from train_pytorch_model.formats import transformation_directory as ops
-from train_pytorch_model.stories.transform import Apply, MisfitError
+from train_pytorch_model.stories.transform import Apply, OperationError
 
 EACH = [
     (ops.Resize(20), v2.Resize(20)),
@@ -129,6 +129,6 @@ def test_repeated_operations_draw_independently() -> None:
 def test_an_operation_that_does_not_fit_the_image_gives_a_reason(
     operation: ops.Operation, size: tuple[int, int], reason: str
 ) -> None:
-    with pytest.raises(MisfitError) as raised:
+    with pytest.raises(OperationError) as raised:
         Apply([operation], 1)(Image.new("RGB", size), 0)
     assert str(raised.value).startswith(reason)

@@ -179,7 +179,7 @@ def test_results_of_the_best_epoch_keep_the_places_of_the_given_images(training:
         results.outcomes.targets.tolist()
         == training.plan.inputs.validation.class_indices[1:].tolist()
     )
-    assert results.rejected == {}
+    assert results.unreadable == {}
 
 
 def test_margins_count_up_to_the_best_epoch_and_in_the_first_three(training: Training) -> None:
@@ -209,7 +209,7 @@ def test_results_are_kept_until_the_report(training: Training) -> None:
             pass
         again = training.state.results[1]
     assert again.indices.tolist() == kept.indices.tolist()
-    # The batches lack the image rejected in the meantime, so the rounding differs.
+    # The batches lack the image that could not be read, so the rounding differs.
     for first, second in zip(columns(kept.outcomes), columns(again.outcomes), strict=True):
         assert second == pytest.approx(first, rel=1e-6)
 
@@ -240,13 +240,15 @@ def test_an_epoch_resumed_in_its_validation_leaves_out_the_same_images(
         state = take_snapshot(
             training.engine, training.state
         )  # as in a checkpoint after the training part of the epoch
-        left_out = list(training.state.progress.left_out["training"])
-        assert [training.plan.inputs.training.file_names[place] for place in left_out] == [name]
+        unreadable = list(training.state.progress.unreadable_indices["training"])
+        assert [training.plan.inputs.training.file_names[place] for place in unreadable] == [name]
         for _ in range(2):
             restore(training.engine, training.state, state)
             training.train(batches)
-            assert training.state.progress.left_out["training"] == left_out
-            assert [bad.file_name for bad in training.state.progress.bad_images] == [name]
+            assert training.state.progress.unreadable_indices["training"] == unreadable
+            assert [image.file_name for image in training.state.progress.unreadable_images] == [
+                name
+            ]
 
 
 def test_a_rollback_keeps_the_elapsed_time_and_halves_the_learning_rate(

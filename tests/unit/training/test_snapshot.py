@@ -39,7 +39,7 @@ def test_a_snapshot_does_not_change_with_the_state() -> None:
     history = json.dumps(snapshot.values)
     train(training)
     training.state.progress.history.append({"epoch": 2})
-    training.state.progress.left_out["training"].append(9)
+    training.state.progress.unreadable_indices["training"].append(9)
     assert all(
         torch.equal(value, copies[name])
         for name, value in {**snapshot.shared, **snapshot.local}.items()

@@ -37,9 +37,9 @@ class FakeWorld(World):
 
 def gathered(trainings: list[Training]) -> Checkpoint:
     snapshots = [snapshot_of(training) for training in trainings]
-    rejected = [item for s in snapshots for item in s.values["position"]["rejected"].items()]
+    unreadable = [item for s in snapshots for item in s.values["position"]["unreadable"].items()]
     local = [dict(snapshot.local) for snapshot in snapshots]
-    checkpoint = gather(snapshots[0], FakeWorld(0, len(trainings), [rejected, local]))
+    checkpoint = gather(snapshots[0], FakeWorld(0, len(trainings), [unreadable, local]))
     assert checkpoint is not None
     return through_a_file(checkpoint)
 
@@ -52,7 +52,7 @@ def test_each_process_gets_back_its_own_statistics_and_sums() -> None:
         assert snapshot is not None
         assert torch.equal(snapshot.local["sums"], training.state.sums.values)
         assert torch.equal(snapshot.local["statistics"], snapshot_of(training).local["statistics"])
-        assert snapshot.values["position"]["rejected"] == {"3": "torn", "4": "torn", "5": "torn"}
+        assert snapshot.values["position"]["unreadable"] == {"3": "torn", "4": "torn", "5": "torn"}
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
