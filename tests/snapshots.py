@@ -20,6 +20,7 @@ from train_pytorch_model.inputs.opening import open_training_inputs
 from train_pytorch_model.inputs.unreadable_images import UnreadableImage
 from train_pytorch_model.training.checkpoint_files import Checkpoint
 from train_pytorch_model.training.engine import Engine
+from train_pytorch_model.training.fine_tuning import LearningRateFactors
 from train_pytorch_model.training.margins import UNIT
 from train_pytorch_model.training.metrics import Metrics, Sums
 from train_pytorch_model.training.optimizer import (
@@ -63,7 +64,8 @@ def start(is_scaled: bool = False, optimizer_name: OptimizerName = "sgd") -> Tra
     optimizer = make_optimizer(network, name=optimizer_name)
     set_learning_rate(optimizer, 0.1)
     scaler = GradScaler("cpu", enabled=is_scaled)
-    engine = Engine(plan(), network, network, optimizer, scaler, no_step)
+    lr_factors = LearningRateFactors()
+    engine = Engine(plan(), network, network, optimizer, scaler, no_step, lr_factors, None)
     return Training(engine, State(plan()))
 
 

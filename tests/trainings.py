@@ -65,7 +65,7 @@ def start_training(config: TrainConfig, inputs: TrainingInputs, world: World = A
 
 
 @contextmanager
-def uncached(plan: Plan) -> Iterator[Batches]:
+def uncached(engine: Engine) -> Iterator[Batches]:
     """The batches of a training, whose images are decoded each time."""
-    with Loader(plan.world.cores) as loader:
-        yield Batches(plan, loader, NO_CACHES)
+    with Loader(engine.world.cores) as loader:
+        yield Batches(engine, loader, NO_CACHES)

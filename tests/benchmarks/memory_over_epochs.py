@@ -32,7 +32,7 @@ def _train(untrained: Path, images: Path, epochs: int) -> None:
     inputs = open_training_inputs(untrained, images, images).with_flips(True)
     with join_world() as world:
         training = start_training(TrainConfig(epochs=epochs), inputs, world)
-        with start_readers(world) as readers, open_batches(training.plan, readers) as batches:
+        with start_readers(world) as readers, open_batches(training.engine, readers) as batches:
             for epoch in range(1, epochs + 1):
                 training.train_and_validate(batches)
                 status = Path("/proc/self/status").read_text().splitlines()

@@ -284,7 +284,7 @@ def train_two_epochs(inputs: TrainingInputs) -> Training:
     training = start_training(
         TrainConfig(batch_size=4, epochs=2, learning_rate=0.01), inputs, world
     )
-    with start_readers(world) as readers, open_batches(training.plan, readers) as batches:
+    with start_readers(world) as readers, open_batches(training.engine, readers) as batches:
         for _ in range(2):
             training.train(batches, lambda _: torch.cuda.synchronize())
             training.validate(batches)

@@ -99,7 +99,7 @@ def measure(inputs: TrainingInputs, world: World) -> dict[str, Any]:
 def validate(inputs: TrainingInputs, world: World, batch_size: int) -> dict[str, float]:
     """Validate the initial weights; with a batch size of 16 there are fewer batches than processes."""
     training = start_training(TrainConfig(batch_size=batch_size, random_seed=SEED), inputs, world)
-    with uncached(training.plan) as batches:
+    with uncached(training.engine) as batches:
         metrics = training.validate(batches)
     return {
         "loss": metrics.loss,
@@ -120,8 +120,8 @@ def train_an_epoch(inputs: TrainingInputs, world: World) -> dict[str, Any]:
     engine, state = training.engine, training.state
     steps: list[list[int]] = []
     engine.network.register_forward_pre_hook(lambda _, images: steps.append(_greys(images[0])))
-    with uncached(training.plan) as batches:
-        first = training.train(Batches(training.plan, batches._loader, NO_CACHES, max_steps=1))
+    with uncached(training.engine) as batches:
+        first = training.train(Batches(training.engine, batches._loader, NO_CACHES, max_steps=1))
         state.validated = first.metrics
         state.close_epoch(engine.network)
         steps.clear()
@@ -175,7 +175,7 @@ def decode_two_epochs(inputs: TrainingInputs, world: World, is_cached: bool) -> 
 
     with (
         patch.object(Decoders, "decode", count),
-        open_batches(training.plan, None) if is_cached else uncached(training.plan) as batches,
+        open_batches(training.engine, None) if is_cached else uncached(training.engine) as batches,
     ):
         for _ in range(2):
             training.train_and_validate(batches)
@@ -205,8 +205,8 @@ def train_frozen(inputs: TrainingInputs, world: World, is_kept: bool) -> dict[st
         )  # others fill up
 
     training.engine.network.register_forward_pre_hook(record)
-    features = training.engine.features if is_kept else None
-    with open_batches(training.plan, None, features=features) as batches:
+    engine = training.engine
+    with open_batches(engine, None) if is_kept else uncached(engine) as batches:
         for _ in range(2):
             training.train_and_validate(batches)
     head = training.engine.network.get_submodule(training.plan.head)
@@ -299,7 +299,7 @@ def diverge(inputs: TrainingInputs, world: World) -> dict[str, Any]:
     )
     training = start_training(config, inputs, world)
     with (
-        uncached(training.plan) as batches,
+        uncached(training.engine) as batches,
         Saver(
             Path("nowhere"), 1e9, training.engine, training.state, StopRequests(), print
         ) as saver,

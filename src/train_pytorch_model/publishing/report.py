@@ -113,7 +113,7 @@ def _report(engine: Engine, state: State, output: Path, examination: Examination
         precision=plan.precision.name,
         config=plan.config,
         recipe=inputs.recipe,
-        plan=describe(plan),
+        plan=describe(plan, engine.lr_factors),
         history=progress.history,
         best_epoch=state.best.epoch,
         stopped=stopped_early(plan, state),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from train_pytorch_model import __version__
 from train_pytorch_model.tracking.description import RunDescription
+from train_pytorch_model.training.engine import Engine
 from train_pytorch_model.training.plan import Plan
 from train_pytorch_model.training.plan_text import params_of
 
@@ -14,9 +15,9 @@ def folder_name(path: Path) -> str:
     return path.resolve().name
 
 
-def describe_run(plan: Plan, output: Path) -> RunDescription:
+def describe_run(engine: Engine, output: Path) -> RunDescription:
     """What MLflow shows of the run: like the report, folders without their paths."""
-    inputs = plan.inputs
+    plan, inputs = engine.plan, engine.plan.inputs
     tags = {
         "output": folder_name(output),
         "version": __version__,
@@ -24,7 +25,8 @@ def describe_run(plan: Plan, output: Path) -> RunDescription:
         "command": " ".join(command_of(plan, output)),
     }
     data_sets = {"training": inputs.training, "validation": inputs.validation}
-    return RunDescription(folder_name(output), params_of(plan), tags, data_sets)
+    params = params_of(plan, engine.lr_factors)
+    return RunDescription(folder_name(output), params, tags, data_sets)
 
 
 def command_of(plan: Plan, output: Path) -> list[str]:

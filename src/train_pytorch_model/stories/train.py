@@ -62,8 +62,8 @@ def train(
         fitted = RunFolder.beside(output).read_micro_batch(plan.fingerprint, fresh)
         # The least, of an earlier start of this run: processes may not share its folder.
         engine = start_engine(plan, min(filter(None, world.gather([fitted])), default=None))
-        show_plan(engine.plan)
-        with open_run(engine.plan, output, fresh) as run, stops() as stop:
+        show_plan(engine)
+        with open_run(plan, output, fresh) as run, stops() as stop:
             state, examination = train_epochs(engine, run, readers, stop)
     try:
         # Until the model is written, for which the other processes are no longer needed.
@@ -90,9 +90,9 @@ def train_epochs(
     every_s = UPLOADED_EVERY_S if is_azure_job() else EVERY_S
     tracker = None
     if plan.world.is_main:
-        tracker = MlflowTracker(describe_run(plan, run.output), run.folder.mlflow_run)
+        tracker = MlflowTracker(describe_run(engine, run.output), run.folder.mlflow_run)
     with (
-        open_batches(plan, readers, features=engine.features) as batches,
+        open_batches(engine, readers) as batches,
         tracker or nullcontext(),
         Saver(
             folder, every_s, engine, state := State(plan, batches.hashes), stop, run.save
@@ -162,14 +162,13 @@ def publish_best(
 
 def dry_run(config: TrainConfig, inputs: OpenedInputs, world: World) -> None:
     """`--dry-run`: train and validate for a few steps, and write nothing."""
-    engine = start_engine(
-        make_plan(config, decide_flips(decide_white_level(inputs, world), world), world)
-    )
-    plan, state = engine.plan, State(engine.plan)
-    show_plan(plan)
+    plan = make_plan(config, decide_flips(decide_white_level(inputs, world), world), world)
+    engine = start_engine(plan)
+    state = State(plan)
+    show_plan(engine)
     with (
         start_readers(world) as readers,
-        open_batches(plan, readers, DRY_RUN_STEPS, engine.features) as batches,
+        open_batches(engine, readers, DRY_RUN_STEPS) as batches,
     ):
         left = batches.training(state)
         with epoch_view(plan, state, left.num_batches) as view:

@@ -9,10 +9,10 @@ from train_pytorch_model.data.batch import Batch
 from train_pytorch_model.data.cache import Caches, open_caches
 from train_pytorch_model.data.decoder_processes import Decoders
 from train_pytorch_model.data.epoch_plan import plan_training, plan_validation
-from train_pytorch_model.data.features import Compute, KeptFeatures
+from train_pytorch_model.data.features import KeptFeatures
 from train_pytorch_model.data.loader import Loader, Pass, read_for_inference, read_for_training
 from train_pytorch_model.data.preparation import for_training
-from train_pytorch_model.training.plan import Plan
+from train_pytorch_model.training.engine import Engine
 from train_pytorch_model.training.state import State
 
 
@@ -30,19 +30,22 @@ class Batches:
 
     def __init__(
         self,
-        plan: Plan,
+        engine: Engine,
         loader: Loader,
         caches: Caches,
         max_steps: int | None = None,
-        features: Compute | None = None,
     ) -> None:
-        """`max_steps` ends passes early; `features`, if there is room, stand in batches for images."""
-        self._plan, self._loader, self._caches, self._max_steps = plan, loader, caches, max_steps
+        """`max_steps` ends passes early; features, if there is room, stand in batches for images."""
+        plan = engine.plan
+        self._plan, self._engine = plan, engine
+        self._loader, self._caches, self._max_steps = loader, caches, max_steps
         self.hashes = caches.hashes
         self._kept = None
-        if features and caches.features is not None and plan.cache.views:
-            dtype, at_once = plan.precision.dtype, plan.features_at_once
-            self._kept = KeptFeatures(caches.features, plan.cache.views, dtype, features, at_once)
+        if caches.features is not None and plan.cache.views:
+            dtype, at_once = plan.precision.dtype, engine.features_at_once
+            self._kept = KeptFeatures(
+                caches.features, plan.cache.views, dtype, engine.features, at_once
+            )
 
     def training(self, state: State) -> Reading:
         """Return the batches that are left in the open epoch, before its validation."""
@@ -86,7 +89,7 @@ class Batches:
     def _validation_pass(self, state: State) -> Pass:
         plan, images, framing = self._plan, state.images["validation"], self._plan.inputs.framing
         planned = plan_validation(
-            len(images), plan.validated_at_once, plan.world.rank, plan.world.size
+            len(images), self._engine.validated_at_once, plan.world.rank, plan.world.size
         )
         planned = planned[: self._max_steps]
         read = read_for_inference(images, framing, self._caches.validation)
@@ -96,16 +99,11 @@ class Batches:
 
 @contextmanager
 def open_batches(
-    plan: Plan,
-    readers: Decoders | None,
-    max_steps: int | None = None,
-    features: Compute | None = None,
+    engine: Engine, readers: Decoders | None, max_steps: int | None = None
 ) -> Iterator[Batches]:
-    """Batches, for a `with`; `readers` have no request yet; `features` of a frozen backbone, if
-    kept.
-    """
-    with open_caches(plan.cache, plan.world) as caches:
+    """Batches, for a `with`; `readers` have no request yet."""
+    with open_caches(engine.plan.cache, engine.world) as caches:
         if readers is not None:
             readers.share(caches.shared)
-        with Loader(plan.world.cores, readers) as loader:
-            yield Batches(plan, loader, caches, max_steps, features)
+        with Loader(engine.world.cores, readers) as loader:
+            yield Batches(engine, loader, caches, max_steps)

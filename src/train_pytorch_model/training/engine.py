@@ -1,6 +1,6 @@
 """The engine of a run: network, optimizer and step, built once from a plan, after trial passes."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
 import torch
@@ -17,31 +17,73 @@ from train_pytorch_model.image_classifier.classifier import Normalize
 from train_pytorch_model.networks import batch_norms, build, frozen_backbone, initialize
 from train_pytorch_model.networks.cpu_convolutions import adapt_to_cpu
 from train_pytorch_model.training.cuda_graph_step import CudaGraphStep, can_be_captured
-from train_pytorch_model.training.fine_tuning import prepare_fine_tuning
+from train_pytorch_model.training.fine_tuning import LearningRateFactors, prepare_fine_tuning
 from train_pytorch_model.training.loss import make_loss
 from train_pytorch_model.training.optimizer import make_optimizer
 from train_pytorch_model.training.plan import Plan
 from train_pytorch_model.training.step import FlatGradients, Step, TrainStep
 from train_pytorch_model.training.trials import Trials
 
+# Images of a size that are validated at once, as a multiple of those trained: without gradients,
+# each needs a tenth of the memory.
+VALIDATED_PER_TRAINED = 4
+MAX_VALIDATED_AT_ONCE = 512
+
 
 @dataclass(frozen=True)
 class Engine:
-    """What computes: built once, in `start_engine`. Its tensors change as it trains; nothing else
-    does."""
+    """What computes, and what only the built network can tell; made once, in `start_engine`.
 
-    plan: Plan  # complete: with what only the built network can tell
+    Its tensors change as it trains; nothing else does.
+    """
+
+    plan: Plan
     network: nn.Module  # normalized float32 images (B, 3, H, W) → logits (B, C)
-    model: (
-        nn.Module
-    )  # uint8 images (B, 3, H, W) → logits (B, C); an `OnFrozenBackbone` to keep features
+    # uint8 images (B, 3, H, W) → logits (B, C); an `OnFrozenBackbone` if features are cached
+    model: nn.Module
     optimizer: Optimizer
     scaler: GradScaler
     take_step: Step
+    lr_factors: LearningRateFactors
+    micro_batch: int | None  # images that fit into memory; None if a whole batch does
 
     @property
     def world(self) -> World:
         return self.plan.world
+
+    @property
+    def trained_at_once(self) -> int:
+        """Return how many images a process computes at once in training."""
+        return self.micro_batch or self.plan.config.batch_size
+
+    @property
+    def validated_at_once(self) -> int:
+        """Return how many images a process computes at once in validation."""
+        trained = self.trained_at_once
+        if self.world.device.type != "cuda":
+            return trained
+        inputs = self.plan.inputs
+        of_training_size = max(trained, min(VALIDATED_PER_TRAINED * trained, MAX_VALIDATED_AT_ONCE))
+        num_pixels = of_training_size * inputs.training_framing.num_pixels
+        return max(1, num_pixels // inputs.framing.num_pixels)
+
+    @property
+    def features_at_once(self) -> int:
+        """Return of how many images cached features are computed at once, the same in all epochs."""
+        plan = self.plan
+        largest_step = -(-len(plan.inputs.training) // (plan.steps_per_epoch * plan.world.size))
+        return min(self.trained_at_once, largest_step)
+
+    def bit_context(self) -> dict[str, str]:
+        """Return what a result depends on bit for bit, besides inputs and parameters."""
+        return {
+            "processes": str(self.world.size),
+            "device": self.world.device.type,
+            "precision": str(self.plan.precision.dtype),
+            "threads": str(torch.get_num_threads()),
+            "images at once": str(self.trained_at_once),
+            "torch": torch.__version__,
+        }
 
     def begin_training(self, epoch: int, steps_done: int) -> None:
         """Prepare for the steps of an epoch, counted from 1, of which some may be done."""
@@ -74,7 +116,7 @@ class Engine:
         H, W).
         """
         assert isinstance(self.model, frozen_backbone.OnFrozenBackbone)
-        missing = self.plan.features_at_once - len(images)
+        missing = self.features_at_once - len(images)
         with self.plan.precision.autocast(self.world.device):
             features = self.model.features(F.pad(images, (0, 0) * 3 + (0, missing)))
         return features[: len(images)].to(self.plan.precision.dtype)
@@ -146,13 +188,11 @@ def start_engine(plan: Plan, fitted: int | None = None) -> Engine:
     take_step: Step = CudaGraphStep(step, trials.compiled) if is_replayed else step
     head = next(network.get_submodule(plan.head).parameters())
     body = next(islice(network.parameters(), plan.num_kept, None))
-    plan = replace(
-        plan,
-        head_lr_factor=factors.get(head, 1.0),
-        body_lr_factor=factors.get(body, 1.0) if body.requires_grad else 1.0,
-        micro_batch=micro_batch,
+    lr_factors = LearningRateFactors(
+        head=factors.get(head, 1.0),
+        backbone=factors.get(body, 1.0) if body.requires_grad else 1.0,
     )
-    return Engine(plan, network, model, optimizer, scaler, take_step)
+    return Engine(plan, network, model, optimizer, scaler, take_step, lr_factors, micro_batch)
 
 
 def _make_network(plan: Plan) -> nn.Module:

@@ -46,7 +46,7 @@ def train_epoch(
     # Of the last step, if none is left.
     lr = plan.learning_rate(progress.epoch, max(0, progress.steps_done - 1), progress.lr_factor)
     due: Callable[[], StepReport] | None = None
-    with explaining_out_of_memory(plan, plan.trained_at_once):
+    with explaining_out_of_memory(plan, engine.trained_at_once, engine.trained_at_once):
         for batch in left.batches:
             lr = plan.learning_rate(progress.epoch, progress.steps_done, progress.lr_factor)
             randomized = engine.randomize(batch, progress.epoch, progress.steps_done)
@@ -108,7 +108,7 @@ def _predict(
     num_classes, indices = len(plan.inputs.categories), [np.empty(0, np.int64)]
     kept_logits = [torch.empty(0, num_classes, device=device)]
     engine.model.eval()
-    with explaining_out_of_memory(plan, plan.validated_at_once):
+    with explaining_out_of_memory(plan, engine.trained_at_once, engine.validated_at_once):
         for batch in left.batches:
             with torch.inference_mode():
                 images = batch.images.to(device, non_blocking=True)  # (B, 3, H, W)

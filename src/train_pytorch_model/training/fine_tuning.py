@@ -17,6 +17,7 @@ NaN.
 import math
 import statistics
 from contextlib import suppress
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -60,6 +61,14 @@ MAX_IMAGES = 16  # sampled: the squared norms of single photographs differ by a 
 MAX_PIXELS = (
     MAX_IMAGES << 18
 )  # over all of them: a step split into micro-batches leaves no memory for more
+
+
+@dataclass(frozen=True)
+class LearningRateFactors:
+    """The learning rates of a network's parts, as multiples of the schedule's."""
+
+    head: float = 1.0
+    backbone: float = 1.0  # 1 as well if it is frozen
 
 
 def prepare_fine_tuning(

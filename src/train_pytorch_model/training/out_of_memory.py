@@ -26,11 +26,11 @@ def nothing_fits(least: int) -> ModuleOutOfMemoryError:
 
 
 @contextmanager
-def explaining_out_of_memory(plan: Plan, images: int) -> Iterator[None]:
+def explaining_out_of_memory(plan: Plan, trained_at_once: int, images: int) -> Iterator[None]:
     """If memory runs out while `images` are computed at once, raise `ModuleOutOfMemoryError`: what
     to do.
     """
-    trained, least = plan.trained_at_once, plan.min_local_batch
+    trained, least = trained_at_once, plan.min_local_batch
     try:
         yield
     except (RuntimeError, MemoryError) as error:

@@ -7,8 +7,6 @@ It is printed, logged to MLflow and shown in the report; nobody else remembers a
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
-
 from train_pytorch_model import errors
 from train_pytorch_model.config import wording
 from train_pytorch_model.config.train_config import TrainConfig
@@ -30,16 +28,10 @@ from train_pytorch_model.training.optimizer import OptimizerChoice, choose_optim
 from train_pytorch_model.training.precision import Precision, choose_precision
 from train_pytorch_model.training.schedule import PolynomialSchedule
 
-VALIDATED_AT_ONCE = (
-    4  # times as many images of a size as in training: each needs a tenth of the memory
-)
-MAX_VALIDATED_AT_ONCE = 512
-
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run will do. The last three fields are what only the built network can tell
-    (`start_engine`)."""
+    """What a run will do, complete before the network is built."""
 
     config: TrainConfig
     inputs: TrainingInputs
@@ -57,11 +49,6 @@ class Plan:
     schedule: PolynomialSchedule
     precision: Precision
     cache: CachePlan
-    head_lr_factor: float = 1.0  # learning rate of the last layer, as a multiple of the schedule's
-    body_lr_factor: float = 1.0  # learning rate of all other layers likewise; 1 if they are frozen
-    micro_batch: int | None = (
-        None  # images that fit into memory at once; None if a whole batch does
-    )
 
     def learning_rate(self, epoch: int, step: int, rollback_factor: float) -> float:
         """The rate of a step, from 0, of an epoch, from 1: the schedule's times the rollback
@@ -73,45 +60,12 @@ class Plan:
     def global_batch_size(self) -> int:
         return self.config.batch_size * self.world.size
 
-    @property
-    def trained_at_once(self) -> int:
-        """How many images a process computes at once in training."""
-        return self.micro_batch or self.config.batch_size
-
-    @property
-    def validated_at_once(self) -> int:
-        """How many images a process computes at once in validation."""
-        trained = self.trained_at_once
-        if self.world.device.type != "cuda":
-            return trained
-        most = max(trained, min(VALIDATED_AT_ONCE * trained, MAX_VALIDATED_AT_ONCE))
-        return max(
-            1, most * self.inputs.training_framing.num_pixels // self.inputs.framing.num_pixels
-        )
-
-    @property
-    def features_at_once(self) -> int:
-        """By how many images features that are kept are computed: the same number in every epoch."""
-        largest_step = -(-len(self.inputs.training) // (self.steps_per_epoch * self.world.size))
-        return min(self.trained_at_once, largest_step)
-
     def steps_left(self, epoch: int, steps_done: int) -> int:
         """Steps left on images of the current size, if all epochs are trained; `epoch` is the open
         one.
         """
         epochs = self.framings[epoch - 1 :].count(self.framings[epoch - 1])
         return epochs * self.steps_per_epoch - steps_done
-
-    def bit_context(self) -> dict[str, str]:
-        """What a result depends on bit for bit, besides inputs and parameters."""
-        return {
-            "processes": str(self.world.size),
-            "device": self.world.device.type,
-            "precision": str(self.precision.dtype),
-            "threads": str(torch.get_num_threads()),
-            "images at once": str(self.trained_at_once),
-            "torch": torch.__version__,
-        }
 
 
 def make_plan(config: TrainConfig, inputs: TrainingInputs, world: World) -> Plan:

@@ -9,10 +9,11 @@ from train_pytorch_model.data.loader import num_readers
 from train_pytorch_model.image_classifier.decoding import MAX_WHITE
 from train_pytorch_model.inputs.unreadable_images import unreadable_images_warning
 from train_pytorch_model.training import fine_tuning
+from train_pytorch_model.training.fine_tuning import LearningRateFactors
 from train_pytorch_model.training.plan import Plan, why_views_differ
 
 
-def describe(plan: Plan) -> dict[str, str]:
+def describe(plan: Plan, lr_factors: LearningRateFactors) -> dict[str, str]:
     """The plan for people, title → text, with the reason for every derived number."""
     config, inputs, world, readers = plan.config, plan.inputs, plan.world, num_readers(plan.world)
     recipe, model, framing = inputs.recipe, inputs.model, inputs.framing
@@ -58,7 +59,7 @@ def describe(plan: Plan) -> dict[str, str]:
     )
     if plan.optimizer.name != "sgd" or recipe.optimizer != "auto":
         facts["Optimizer"] = str(plan.optimizer)
-    facts["Peak LR"] = _learning_rates(plan)
+    facts["Peak LR"] = _learning_rates(plan, lr_factors)
     if plan.num_kept:
         facts["Fine-tuning"] = (
             f"the first {fine_tuning.KEPT_SHARE:.0%} of the computation stays as given"
@@ -80,7 +81,7 @@ def describe(plan: Plan) -> dict[str, str]:
     return facts
 
 
-def _learning_rates(plan: Plan) -> str:
+def _learning_rates(plan: Plan, lr_factors: LearningRateFactors) -> str:
     """The peak, what the learning rate does after it, or before, and where it differs, as a phrase."""
     peak_lr, warmup_steps, config = plan.schedule.peak_lr, plan.schedule.warmup_steps, plan.config
     rate = f" x {plan.optimizer.rate:g} for AdamW" if plan.optimizer.rate != 1 else ""
@@ -91,10 +92,10 @@ def _learning_rates(plan: Plan) -> str:
         else "no warmup,"
     )
     text = f"{peak_lr:g} = learning rate {config.learning_rate:g} x {processes}{rate}, {warmup} polynomial decay"
-    if plan.head_lr_factor != 1:
-        text += f"; {plan.head_lr_factor * peak_lr:.2g} for the new last layer"
-    if plan.body_lr_factor != 1:
-        text += f"; {plan.body_lr_factor * peak_lr:.2g} for the backbone, the most it tolerates in"
+    if lr_factors.head != 1:
+        text += f"; {lr_factors.head * peak_lr:.2g} for the new last layer"
+    if lr_factors.backbone != 1:
+        text += f"; {lr_factors.backbone * peak_lr:.2g} for the backbone, the most it tolerates in"
         text += f" {counted(config.epochs, 'epoch', 'epochs')}"
     return text
 
@@ -128,7 +129,7 @@ def warnings_of(plan: Plan) -> list[str]:
     return warnings
 
 
-def params_of(plan: Plan) -> dict[str, Any]:
+def params_of(plan: Plan, lr_factors: LearningRateFactors) -> dict[str, Any]:
     """What to compare runs by, such as in MLflow: parameters, model, images, decided recipe."""
     inputs, world = plan.inputs, plan.world
     return {
@@ -141,8 +142,8 @@ def params_of(plan: Plan) -> dict[str, Any]:
         "validation_images": len(inputs.validation),
         "categories": len(inputs.categories),
         **asdict(inputs.recipe),
-        "head_lr_factor": plan.head_lr_factor,
-        "body_lr_factor": plan.body_lr_factor,
+        "head_lr_factor": lr_factors.head,
+        "body_lr_factor": lr_factors.backbone,
         "optimizer": plan.optimizer.name,
         "precision": plan.precision.name,
     }

@@ -8,6 +8,7 @@ from train_pytorch_model.config.wording import parameter, worded
 from train_pytorch_model.evaluation.metrics import TOP_K
 from train_pytorch_model.evaluation.time_budget import duration
 from train_pytorch_model.machine.console import Bar, logger, paragraph, progress_bar, summary
+from train_pytorch_model.training.engine import Engine
 from train_pytorch_model.training.plan import Plan
 from train_pytorch_model.training.plan_text import describe, warnings_of
 from train_pytorch_model.training.state import State, StepReport
@@ -16,11 +17,11 @@ STEPS_TO_JUDGE = 10  # until the speed is known; the first, slower one does not 
 LONG_RUN_S = 2 * 3600.0  # worth a warning on a CPU
 
 
-def show_plan(plan: Plan) -> None:
+def show_plan(engine: Engine) -> None:
     """Log the plan and all warnings before training starts."""
-    for title, text in describe(plan).items():
+    for title, text in describe(engine.plan, engine.lr_factors).items():
         paragraph(text, title)
-    for warning in warnings_of(plan):
+    for warning in warnings_of(engine.plan):
         logger.warning(warning)
 
 

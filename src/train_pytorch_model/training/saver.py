@@ -157,7 +157,7 @@ class Saver:
             logger.info(
                 f"It goes on with {counted(threads, 'thread', 'threads')}, as when it was stopped."
             )
-        for name, value in self._engine.plan.bit_context().items():
+        for name, value in self._engine.bit_context().items():
             if before.get(name) != value:
                 logger.warning(
                     f"The run was started with {name} {before.get(name)} and resumes with {value}:"

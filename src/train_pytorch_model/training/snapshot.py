@@ -44,7 +44,7 @@ def take_snapshot(engine: Engine, state: State) -> Snapshot:
         **_prefixed("best.", state.best.weights),
     }
     local = {"statistics": running_statistics(network), **state.tensors()}
-    scaler, environment = engine.scaler.state_dict(), engine.plan.bit_context()
+    scaler, environment = engine.scaler.state_dict(), engine.bit_context()
     values = {**state.values(), "scaler": scaler, "environment": environment}
     return Snapshot(values, copy_to_cpu(shared), copy_to_cpu(local))
 

@@ -60,7 +60,7 @@ def epochs_of(training: Training, network: nn.Module, judged_at: float = 1.0) ->
     )
     pixels, targets = held_out(inputs, seen, device)
     network = nn.Sequential(Normalize(inputs.spec.mean, inputs.spec.std).to(device), network)
-    with start_readers(plan.world) as readers, open_batches(plan, readers) as batches:
+    with start_readers(plan.world) as readers, open_batches(training.engine, readers) as batches:
         while not state.is_over:
             training.train(batches)
             epoch = judged(network, pixels, targets)

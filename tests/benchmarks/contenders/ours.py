@@ -89,7 +89,7 @@ def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int)
             # Targets stay on the CPU: the loop pins those of every batch for the copy to a GPU.
             made[framing] = Batch(pixels, targets, targets.numpy(), batch_size, {})
         training = start_training(TrainConfig(batch_size=batch_size, epochs=epochs), inputs, world)
-        batches = Batches(training.plan, loader, NO_CACHES)
+        batches = Batches(training.engine, loader, NO_CACHES)
         rates = []
         for _ in range(epochs):
             # No step waits for the GPU, so only whole epochs can be timed.

@@ -30,6 +30,7 @@ from train_pytorch_model.networks.batch_norms import set_training_mode
 from train_pytorch_model.networks.dry_runs import WithoutMemory, width_of_features
 from train_pytorch_model.networks.frozen_backbone import freeze_backbone
 from train_pytorch_model.training.batches import Batches, open_batches
+from train_pytorch_model.training.fine_tuning import LearningRateFactors
 from train_pytorch_model.training.plan_text import describe
 from train_pytorch_model.training.snapshot import restore, take_snapshot
 
@@ -94,9 +95,9 @@ def test_each_view_is_computed_once_and_the_training_is_the_same(
     recipe = Recipe.from_mapping({"precision": precision})
     each_time, once = begin(recipe, flips), begin(recipe, flips)
     initial, all_images, images = weights(once), computed_by(each_time), computed_by(once)
-    with uncached(each_time.plan) as batches:
+    with uncached(each_time.engine) as batches:
         run(each_time, batches)
-    with open_batches(once.plan, None, features=once.engine.features) as batches:
+    with open_batches(once.engine, None) as batches:
         run(once, batches)
     assert len(all_images) == EPOCHS * (TRAINED + VALIDATED)
     assert sorted(images) == sorted(set(all_images))
@@ -121,7 +122,7 @@ def test_a_run_resumed_within_an_epoch_computes_what_it_needs_and_ends_the_same(
 ) -> None:
     whole, resumed = begin(), begin()
     steps = []
-    with open_batches(whole.plan, None, features=whole.engine.features) as batches:
+    with open_batches(whole.engine, None) as batches:
         whole.train_and_validate(batches)
         whole.train(batches, lambda _: steps.append(take_snapshot(whole.engine, whole.state)))
         whole.validate(batches)
@@ -129,7 +130,7 @@ def test_a_run_resumed_within_an_epoch_computes_what_it_needs_and_ends_the_same(
         run(whole, batches)
     restore(resumed.engine, resumed.state, steps[1])
     images = computed_by(resumed)
-    with open_batches(resumed.plan, None, features=resumed.engine.features) as batches:
+    with open_batches(resumed.engine, None) as batches:
         run(resumed, batches)
     assert len(images) == len(set(images))
     assert torch.equal(weights(resumed), weights(whole))
@@ -194,7 +195,7 @@ def test_the_plan_says_how_often_features_are_computed(
     begin: Begin, recipe: Recipe, epochs: int, text: str
 ) -> None:
     plan = begin(recipe, epochs=epochs).plan
-    assert describe(plan)["Features"].startswith(text)
+    assert describe(plan, LearningRateFactors())["Features"].startswith(text)
     assert (plan.cache.views is not None) == ("kept" in text)
 
 
@@ -202,10 +203,15 @@ def test_without_mirroring_no_image_is_cached_and_without_memory_no_feature_is(
     begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = begin(flips=False).plan
-    assert describe(plan)["Decoding"] == "each image once: its features are kept"
+    assert (
+        describe(plan, LearningRateFactors())["Decoding"]
+        == "each image once: its features are kept"
+    )
     assert len(plan.cache.features) == 21 * (512 * 4 + 1)
     monkeypatch.setattr(cache_plan, "available_memory", lambda: 4 * len(plan.cache.features) - 4)
-    assert describe(begin(flips=False).plan)["Features"].endswith("memory is short")
+    assert describe(begin(flips=False).plan, LearningRateFactors())["Features"].endswith(
+        "memory is short"
+    )
 
 
 def test_a_frozen_backbone_drops_nothing() -> None:

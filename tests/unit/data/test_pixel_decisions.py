@@ -16,6 +16,7 @@ from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.data.pixel_decisions import MAX_IMAGES, count_classified, decide_flips
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.inputs.opening import OpenedInputs, open_training_inputs
+from train_pytorch_model.training.fine_tuning import LearningRateFactors
 from train_pytorch_model.training.plan import make_plan
 from train_pytorch_model.training.plan_text import describe
 
@@ -77,7 +78,7 @@ def test_images_with_a_left_and_a_right_are_not_mirrored(
         inputs_of(draw_arrows(tmp_path / "arrows", per_category, directions)), ALONE
     )
     assert inputs.recipe.horizontal_flip is False
-    plan = describe(make_plan(TrainConfig(), inputs, ALONE))["Augmenting"]
+    plan = describe(make_plan(TrainConfig(), inputs, ALONE), LearningRateFactors())["Augmenting"]
     found = re.fullmatch(
         r"none, no flip \((\d+) of (\d+) images are distinguishable from their mirror images\)",
         plan,
@@ -98,7 +99,10 @@ def test_images_without_sides_are_mirrored_even_if_one_cannot_be_read(tmp_path: 
     truncated.write_bytes(truncated.read_bytes()[:-900])
     inputs = decide_flips(inputs_of(folders), ALONE)
     assert (inputs.recipe.horizontal_flip, inputs.flip_reason) == (True, "")
-    assert describe(make_plan(TrainConfig(), inputs, ALONE))["Augmenting"] == "flip, no crop"
+    assert (
+        describe(make_plan(TrainConfig(), inputs, ALONE), LearningRateFactors())["Augmenting"]
+        == "flip, no crop"
+    )
 
 
 @pytest.mark.parametrize("flip", [True, False])

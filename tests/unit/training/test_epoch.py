@@ -57,16 +57,19 @@ def test_training_images_can_be_smaller_than_validation_images(tmp_path: Path) -
     images = paint_folders(tmp_path / "images", 4)
     inputs = decide_flips(open_training_inputs(tmp_path / "untrained", images, images), ALONE)
     training = start_training(TrainConfig(epochs=2), inputs)
-    assert describe(training.plan)["Augmenting"] == "random-resized-crop and flip"
     assert (
-        describe(training.plan)["Size"]
+        describe(training.plan, training.engine.lr_factors)["Augmenting"]
+        == "random-resized-crop and flip"
+    )
+    assert (
+        describe(training.plan, training.engine.lr_factors)["Size"]
         == "64 x 80 px (the recipe says so; centre crops show 61% of an image), trained at 32 x 48"
     )
     seen: list[tuple[bool, torch.Size]] = []
     training.engine.network.register_forward_pre_hook(
         lambda network, given: seen.append((network.training, given[0].shape[2:]))
     )
-    with open_batches(training.plan, None) as batches:  # which caches decoded images
+    with open_batches(training.engine, None) as batches:  # which caches decoded images
         for _ in range(2):
             training.train_and_validate(batches)
     assert set(seen) == {(True, (32, 48)), (False, (64, 80))}
@@ -78,7 +81,7 @@ def test_early_epochs_train_on_smaller_images(tmp_path: Path) -> None:
     images = paint_folders(tmp_path / "images", 4)
     inputs = decide_flips(open_training_inputs(tmp_path / "untrained", images, images), ALONE)
     training = start_training(TrainConfig(epochs=3), inputs)
-    sizes = describe(training.plan)["Size"]
+    sizes = describe(training.plan, training.engine.lr_factors)["Size"]
     assert sizes.endswith("77% of an image), trained at 64 x 80, from epoch 3 on at 96 x 96")
     seen: list[tuple[int, bool, tuple[int, ...]]] = []
     training.engine.network.register_forward_pre_hook(
@@ -87,7 +90,7 @@ def test_early_epochs_train_on_smaller_images(tmp_path: Path) -> None:
         )
     )
     with open_batches(
-        training.plan, None
+        training.engine, None
     ) as batches:  # which prefetches the first batches of the next epoch
         for _ in range(3):
             training.train_and_validate(batches)
@@ -109,7 +112,7 @@ def test_a_run_resumes_exactly_where_images_become_larger(tmp_path: Path) -> Non
         return start_training(TrainConfig(epochs=2, batch_size=4), inputs)
 
     whole = begun()
-    with open_batches(whole.plan, None) as batches:
+    with open_batches(whole.engine, None) as batches:
         whole.train_and_validate(batches)
         between = take_snapshot(whole.engine, whole.state)
         whole.state.progress.history[0]["Valid loss"] = math.inf
@@ -121,7 +124,9 @@ def test_a_run_resumes_exactly_where_images_become_larger(tmp_path: Path) -> Non
         whole.train_and_validate(batches)
     resumed = begun()
     restore(resumed.engine, resumed.state, between)
-    with open_batches(resumed.plan, None) as batches:  # whose cache has nothing of the first epoch
+    with open_batches(
+        resumed.engine, None
+    ) as batches:  # whose cache has nothing of the first epoch
         resumed.train_and_validate(batches)
     assert whole.state.best.epoch == resumed.state.best.epoch
     for name, value in whole.engine.network.state_dict().items():
@@ -139,14 +144,17 @@ def test_cutmix_boxes_are_the_same_after_a_resume_within_an_epoch(tmp_path: Path
 
     def trained(training: Training) -> list[Snapshot]:
         steps: list[Snapshot] = []
-        with open_batches(training.plan, None) as batches:
+        with open_batches(training.engine, None) as batches:
             training.train(
                 batches, lambda _: steps.append(take_snapshot(training.engine, training.state))
             )
         return steps
 
     whole, resumed = trained(begun(0.5)), begun(0.5)
-    assert "CutMix in 50% of the steps" in describe(resumed.plan)["Augmenting"]
+    assert (
+        "CutMix in 50% of the steps"
+        in describe(resumed.plan, resumed.engine.lr_factors)["Augmenting"]
+    )
     restore(resumed.engine, resumed.state, whole[2])
     again, without = trained(resumed), trained(begun(0.0))
     assert len(again) == len(whole) - 3 > 0
@@ -167,7 +175,7 @@ def columns(outcomes: Outcomes) -> list[list[float]]:
 
 
 def test_results_of_the_best_epoch_keep_the_places_of_the_given_images(training: Training) -> None:
-    with uncached(training.plan) as batches:
+    with uncached(training.engine) as batches:
         for loss in (2.0, 1.0):  # the second time without the image, and better
             validated = training.validate(batches)
             assert validated.images == 8
@@ -195,7 +203,7 @@ def test_margins_count_up_to_the_best_epoch_and_in_the_first_three(training: Tra
 
 def test_results_are_kept_until_the_report(training: Training) -> None:
     network = training.engine.network
-    with uncached(training.plan) as batches:
+    with uncached(training.engine) as batches:
         close(training, training.validate(batches))
         kept = training.state.results[1]
         with torch.no_grad():
@@ -222,7 +230,7 @@ def test_running_out_of_memory_in_validation_is_reported_as_in_training(
 
     monkeypatch.setattr(training.engine.network, "forward", exhausted)
     with (
-        uncached(training.plan) as batches,
+        uncached(training.engine) as batches,
         pytest.raises(ModuleOutOfMemoryError, match="4 images at once") as raised,
     ):
         training.validate(batches)
@@ -235,7 +243,7 @@ def test_an_epoch_resumed_in_its_validation_leaves_out_the_same_images(
 ) -> None:
     torn = training.plan.inputs.training.root / name
     torn.write_bytes(torn.read_bytes()[:-900])
-    with uncached(training.plan) as batches:
+    with uncached(training.engine) as batches:
         training.train(batches)
         state = take_snapshot(
             training.engine, training.state
@@ -328,7 +336,7 @@ def test_an_epoch_without_remaining_steps_reports_its_last_learning_rate(
 ) -> None:
     progress = training.state.progress
     progress.images_done, progress.steps_done, progress.lr_factor = 12, 3, 0.5
-    with uncached(training.plan) as batches:
+    with uncached(training.engine) as batches:
         report = training.train(batches)
     assert report.lr == training.plan.learning_rate(epoch=1, step=2, rollback_factor=0.5)
     assert report.lr == 0.001 * (1 - 2 / 9) ** 2 / 2

@@ -28,6 +28,7 @@ from train_pytorch_model.training.fine_tuning import (
     HEAD_STEP,
     MAX_FACTOR,
     STATISTICS_FRACTION,
+    LearningRateFactors,
     mean_squared_norm,
     prepare_fine_tuning,
     sample_images,
@@ -119,12 +120,12 @@ def test_the_plan_names_adamw_and_what_it_does_to_the_learning_rate(tmp_path: Pa
     plan = make_plan(
         TrainConfig(), open_training_inputs(model, images, images).with_flips(True), ALONE
     )
-    assert describe(plan)["Optimizer"] == "AdamW (the recipe says so)"
-    assert describe(plan)["Peak LR"].startswith(
+    assert describe(plan, LearningRateFactors())["Optimizer"] == "AdamW (the recipe says so)"
+    assert describe(plan, LearningRateFactors())["Peak LR"].startswith(
         "0.0003 = learning rate 0.001 x 1 process x 0.3 for AdamW,"
     )
     assert plan.learning_rate(epoch=1, step=0, rollback_factor=1.0) == pytest.approx(0.0003)
-    assert params_of(plan)["optimizer"] == "adamw"
+    assert params_of(plan, LearningRateFactors())["optimizer"] == "adamw"
 
 
 def test_the_heads_learning_rate_is_inverse_to_its_inputs_squared_norm(tmp_path: Path) -> None:
@@ -207,19 +208,19 @@ def test_the_plan_shows_learning_rates_and_batch_norms(tmp_path: Path) -> None:
     random = open_training_inputs(tmp_path / "untrained", images, images).with_flips(True)
     pretrained = replace(random, model=replace(random.model, is_pretrained=True))
     fine_tuned, from_scratch = (
-        start_training(TrainConfig(learning_rate=0.1), inputs).plan
-        for inputs in (pretrained, random)
+        start_training(TrainConfig(learning_rate=0.1), inputs) for inputs in (pretrained, random)
     )
     kept = "use frozen pretrained statistics, moved 30% towards those of 12 training images"
-    assert describe(fine_tuned)["Batch norms"] == kept
-    head, body = (
-        f"{0.1 * params_of(fine_tuned)[name]:.2g}" for name in ("head_lr_factor", "body_lr_factor")
-    )
+    of_fine_tuned = describe(fine_tuned.plan, fine_tuned.engine.lr_factors)
+    assert of_fine_tuned["Batch norms"] == kept
+    params = params_of(fine_tuned.plan, fine_tuned.engine.lr_factors)
+    head, body = (f"{0.1 * params[name]:.2g}" for name in ("head_lr_factor", "body_lr_factor"))
     rates = f"; {head} for the new last layer; {body} for the backbone, the most it tolerates in 5 epochs"
-    assert describe(fine_tuned)["Peak LR"].endswith(rates)
+    assert of_fine_tuned["Peak LR"].endswith(rates)
     assert float(body) < 0.1
-    assert "Batch norms" not in describe(from_scratch)
-    assert describe(from_scratch)["Peak LR"].endswith("no warmup, polynomial decay")
+    of_scratch = describe(from_scratch.plan, from_scratch.engine.lr_factors)
+    assert "Batch norms" not in of_scratch
+    assert of_scratch["Peak LR"].endswith("no warmup, polynomial decay")
 
 
 def test_the_first_layers_keep_their_weights(tmp_path: Path) -> None:
@@ -229,7 +230,7 @@ def test_the_first_layers_keep_their_weights(tmp_path: Path) -> None:
     pretrained = replace(random, model=replace(random.model, is_pretrained=True))
     training = start_training(TrainConfig(epochs=1), pretrained)
     before = copy.deepcopy(training.engine.network.state_dict())
-    with uncached(training.plan) as batches:
+    with uncached(training.engine) as batches:
         training.train(batches)
     trained = training.engine.network.state_dict()
     changed = {
@@ -237,7 +238,8 @@ def test_the_first_layers_keep_their_weights(tmp_path: Path) -> None:
     }
     assert changed == {"layer2", "layer3", "layer4", "fc"}
     assert (
-        describe(training.plan)["Fine-tuning"] == "the first 33% of the computation stays as given"
+        describe(training.plan, training.engine.lr_factors)["Fine-tuning"]
+        == "the first 33% of the computation stays as given"
     )
 
 
@@ -258,7 +260,7 @@ def test_no_layers_are_kept_elsewhere(
     inputs = open_training_inputs(model, images, images, epochs).with_flips(True)
     plan = make_plan(TrainConfig(epochs=epochs), inputs, ALONE)
     assert plan.num_kept == 0
-    assert "Fine-tuning" not in describe(plan)
+    assert "Fine-tuning" not in describe(plan, LearningRateFactors())
 
 
 def test_without_a_new_head_batch_norms_are_not_frozen(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests import snapshots
 from tests.painting import paint_folders
 from torch import Tensor
 
@@ -106,8 +107,11 @@ def test_other_errors_propagate() -> None:
 def test_running_out_of_memory_later_names_the_next_number_to_try(
     plan: Plan, images: int, trained: int, least: int, then: int, told: str
 ) -> None:
-    plan = replace(plan, micro_batch=trained, min_local_batch=least)
-    with pytest.raises(ModuleOutOfMemoryError) as raised, explaining_out_of_memory(plan, images):
+    plan = replace(plan, min_local_batch=least)
+    with (
+        pytest.raises(ModuleOutOfMemoryError) as raised,
+        explaining_out_of_memory(plan, trained, images),
+    ):
         raise torch.OutOfMemoryError("no memory")
     assert f"Details: {told}" in str(raised.value)
     assert raised.value.images_at_once == then
@@ -117,9 +121,12 @@ def test_the_cpu_running_out_of_memory_is_recognised_and_other_errors_propagate(
     text = (
         "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory"
     )
-    with pytest.raises(ModuleOutOfMemoryError), explaining_out_of_memory(plan, 32):
+    with pytest.raises(ModuleOutOfMemoryError), explaining_out_of_memory(plan, 32, 32):
         raise RuntimeError(text)
-    with pytest.raises(RuntimeError, match="of another kind"), explaining_out_of_memory(plan, 32):
+    with (
+        pytest.raises(RuntimeError, match="of another kind"),
+        explaining_out_of_memory(plan, 32, 32),
+    ):
         raise RuntimeError("of another kind")
 
 
@@ -134,6 +141,6 @@ def test_the_number_of_images_validated_at_once_follows_their_size(
     spec = replace(plan.inputs.spec, framing=Framing(224, 224, 0.875))
     inputs = replace(plan.inputs, recipe=recipe, spec=spec)
     gpu = World(0, 1, 0, 1, torch.device("cuda"))
-    assert (
-        replace(plan, world=gpu, micro_batch=trained, inputs=inputs).validated_at_once == validated
-    )
+    plan = replace(plan, world=gpu, inputs=inputs)
+    engine = replace(snapshots.start().engine, plan=plan, micro_batch=trained)
+    assert engine.validated_at_once == validated
