@@ -27,7 +27,7 @@ import numpy as np
 
 from train_pytorch_model.data.cache_plan import CachePlan
 from train_pytorch_model.data.requests import CachedDecode, Frame, uncached
-from train_pytorch_model.quality.near_duplicates import NUM_BYTES, perceptual_hash
+from train_pytorch_model.quality.perceptual_hash import NUM_BYTES, perceptual_hash
 
 if TYPE_CHECKING:
     from train_pytorch_model.distributed.world import World

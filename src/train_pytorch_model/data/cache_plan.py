@@ -13,7 +13,7 @@ from train_pytorch_model.image_classifier.decoding import (
     read_size,
 )
 from train_pytorch_model.machine.memory import available_memory
-from train_pytorch_model.quality.near_duplicates import MAX_HASHED, NUM_BYTES
+from train_pytorch_model.quality.perceptual_hash import MAX_HASHED, NUM_BYTES
 
 if TYPE_CHECKING:
     from train_pytorch_model.data.preparation import Preparation

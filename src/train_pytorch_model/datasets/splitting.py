@@ -25,7 +25,8 @@ from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.machine.console import Bar, progress_bar
 from train_pytorch_model.machine.cores import usable_cores
 from train_pytorch_model.quality.identical_files import identical_pairs
-from train_pytorch_model.quality.near_duplicates import NUM_BYTES, find_pairs, perceptual_hash
+from train_pytorch_model.quality.near_duplicates import find_pairs
+from train_pytorch_model.quality.perceptual_hash import NUM_BYTES, perceptual_hash
 
 PARENT = "parent"
 HASHED_SIDE = 64  # px: a JPEG is decoded at an eighth of its size, in a third of the time

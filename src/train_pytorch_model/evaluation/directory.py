@@ -38,7 +38,7 @@ from train_pytorch_model.evaluation.metrics import (
 )
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.writing import table_of, write_csv, write_json
-from train_pytorch_model.quality.twins import TrainingLookAlikes
+from train_pytorch_model.quality.training_look_alikes import TrainingLookAlikes
 
 META_CONTENT: Mapping[str, Any] = {"type": "EvaluationDirectory", "extension": {}}
 CONFUSION_MATRIX = "confusion_matrix.csv"

@@ -33,7 +33,7 @@ from train_pytorch_model.inputs.unreadable_images import (
 from train_pytorch_model.machine.console import logger, progress_bar
 from train_pytorch_model.machine.memory import release_freed_memory
 from train_pytorch_model.networks.build import build_model
-from train_pytorch_model.quality.near_duplicates import NUM_BYTES
+from train_pytorch_model.quality.perceptual_hash import NUM_BYTES
 
 LOG_EVERY_S = 30.0  # a line in the log of a job
 RELEASE_EVERY = 64  # batches: 1 % of the time at 2,000 images/s, less where images are larger

@@ -14,7 +14,7 @@ from train_pytorch_model.formats.writing import csv_text, table_of
 from train_pytorch_model.image_classifier.predictions import energies_of
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.machine.console import logger, paragraph, progress_bar
-from train_pytorch_model.quality.near_duplicates import NUM_BYTES
+from train_pytorch_model.quality.perceptual_hash import NUM_BYTES
 from train_pytorch_model.quality.suspects import (
     SUSPECTS,
     Suspect,
@@ -22,7 +22,8 @@ from train_pytorch_model.quality.suspects import (
     suspects_by_margin,
     suspects_by_prediction,
 )
-from train_pytorch_model.quality.twins import TWINS, TrainingLookAlikes, TwinRow, find_twins
+from train_pytorch_model.quality.training_look_alikes import TrainingLookAlikes
+from train_pytorch_model.quality.twins import TWINS, TwinRow, find_twins
 from train_pytorch_model.training.batches import Batches
 from train_pytorch_model.training.engine import Engine
 from train_pytorch_model.training.epoch import validate_best

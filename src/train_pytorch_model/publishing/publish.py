@@ -24,7 +24,7 @@ from train_pytorch_model.machine.console import logger
 from train_pytorch_model.publishing.examine import Examination
 from train_pytorch_model.publishing.model_card import write_mlflow_model
 from train_pytorch_model.publishing.run import Run
-from train_pytorch_model.quality.near_duplicates import IMAGE_HASHES
+from train_pytorch_model.quality.perceptual_hash import IMAGE_HASHES
 from train_pytorch_model.training.plan import Plan
 from train_pytorch_model.training.state import State
 

@@ -14,8 +14,8 @@ from train_pytorch_model.inference.predict import predict, report_unreadable_ima
 from train_pytorch_model.inputs.opening import ScoringInputs
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.networks.build import build_model
-from train_pytorch_model.quality import twins
-from train_pytorch_model.quality.near_duplicates import read_image_hashes
+from train_pytorch_model.quality.perceptual_hash import read_image_hashes
+from train_pytorch_model.quality.training_look_alikes import compare_with_training
 from train_pytorch_model.reports.evaluation_page import files_by_cell, render_evaluation
 from train_pytorch_model.reports.galleries import prediction_galleries
 
@@ -44,7 +44,7 @@ def evaluate(inputs: ScoringInputs, output: Path, world: World) -> Evaluation | 
         num_unreadable = report_unreadable_images(inputs, unreadable, root)
         evaluated = metrics.evaluate(outcomes, len(spec.categories))
         known, is_hit = read_image_hashes(inputs.model.root), outcomes.target_ranks == 0
-        familiar = twins.compare_with_training(known, np.concatenate(hashes), is_hit)
+        familiar = compare_with_training(known, np.concatenate(hashes), is_hit)
         if seen := familiar.describe() if familiar else "":
             logger.warning(seen)
         mistakes = directory.prediction_rows(outcomes, evaluated.mistakes, images, indices)

@@ -11,7 +11,7 @@ from torch import Tensor
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.networks.batch_norms import running_statistics, set_running_statistics
-from train_pytorch_model.quality.near_duplicates import NUM_BYTES
+from train_pytorch_model.quality.perceptual_hash import NUM_BYTES
 from train_pytorch_model.training.checkpoint_files import Checkpoint
 from train_pytorch_model.training.engine import Engine
 from train_pytorch_model.training.margins import merge

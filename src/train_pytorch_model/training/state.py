@@ -24,7 +24,7 @@ from train_pytorch_model.inputs.unreadable_images import (
     without_unreadable_images,
 )
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.quality.near_duplicates import NUM_BYTES
+from train_pytorch_model.quality.perceptual_hash import NUM_BYTES
 from train_pytorch_model.training.margins import Margins
 from train_pytorch_model.training.metrics import Metrics, Sums
 from train_pytorch_model.training.plan import Plan

@@ -16,7 +16,8 @@ from PIL import Image
 from tests.benchmarks.timing import arguments, machine
 from tests.painting import paint_scene, through_jpeg
 from train_pytorch_model.image_classifier.decoding import decode
-from train_pytorch_model.quality.near_duplicates import find_pairs, perceptual_hash
+from train_pytorch_model.quality.near_duplicates import find_pairs
+from train_pytorch_model.quality.perceptual_hash import perceptual_hash
 
 SHORT_SIDE = 224  # px, as in training
 

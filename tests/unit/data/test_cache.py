@@ -27,7 +27,7 @@ from train_pytorch_model.formats.image_directory import ImageDirectory, open_ima
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Pixels, decode_pixels, reduce
 from train_pytorch_model.image_classifier.spec import Framing
-from train_pytorch_model.quality.near_duplicates import perceptual_hash
+from train_pytorch_model.quality.perceptual_hash import perceptual_hash
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
 FRAMING = Framing(16, 16, 0.875)  # images of 60 x 45 px are bounded to 32 x 24

@@ -9,7 +9,8 @@ from PIL import Image, ImageEnhance
 from tests.painting import paint_scene, through_jpeg
 
 from train_pytorch_model.quality import near_duplicates
-from train_pytorch_model.quality.near_duplicates import find_pairs, perceptual_hash
+from train_pytorch_model.quality.near_duplicates import find_pairs
+from train_pytorch_model.quality.perceptual_hash import perceptual_hash
 
 NUM_SCENES = 60
 MIRROR = Image.Transpose.FLIP_LEFT_RIGHT

@@ -1,6 +1,4 @@
-"""Twins of a run: which pairs are listed in which order, and the accuracy without what training has
-seen.
-"""
+"""Twins of a run: which pairs are listed, and in which order."""
 
 import csv
 import io
@@ -13,8 +11,8 @@ from tests.painting import paint_scene
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.formats.writing import csv_text, table_of
 from train_pytorch_model.quality.identical_files import find_identical
-from train_pytorch_model.quality.near_duplicates import perceptual_hash
-from train_pytorch_model.quality.twins import TrainingLookAlikes, TwinRow, find_twins
+from train_pytorch_model.quality.perceptual_hash import perceptual_hash
+from train_pytorch_model.quality.twins import TwinRow, find_twins
 
 MIRROR = Image.Transpose.FLIP_LEFT_RIGHT
 FLAT = Image.new("RGB", (32, 32), (9, 9, 9))
@@ -66,21 +64,6 @@ def test_pairs_are_listed_with_contradictions_and_leaks_first(tmp_path: Path) ->
     assert {row["port"] for row in table} == {"Training dataset"}
     assert [row["other_port"] for row in table] == [*["Validation dataset"] * 3, "Training dataset"]
     assert is_seen.tolist() == [True, False, True, True]
-
-
-def test_the_accuracy_without_twins_is_of_the_other_images() -> None:
-    is_seen, is_hit = (
-        np.array([True, False, False, True, False]),
-        np.array([True, True, True, False]),
-    )
-    familiar = TrainingLookAlikes.of(is_seen, is_hit[~is_seen[[0, 1, 3, 4]]])
-    assert familiar.accuracy_without == 0.5
-    assert "2 of 5 validation images look like a training image" in familiar.describe(0.75)
-    assert "on the others it is 50.0%" in familiar.describe(0.75)
-    one = TrainingLookAlikes.of(np.arange(5) == 0, is_hit)
-    assert "1 of 5 validation images looks like a training image" in one.describe(0.75)
-    assert TrainingLookAlikes.of(np.ones(5, bool), is_hit[:0]).accuracy_without is None
-    assert TrainingLookAlikes.of(np.zeros(5, bool), is_hit).describe(0.75) == ""
 
 
 def test_a_copy_of_a_validation_image_that_looks_like_a_training_image_does_so_too(
