@@ -33,7 +33,7 @@ from train_pytorch_model.image_classifier.architectures import family_of
 from train_pytorch_model.image_classifier.decoding import MAX_WHITE, Colours
 from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
 from train_pytorch_model.inputs import advice
-from train_pytorch_model.inputs.decide import decide, is_early, share_shown
+from train_pytorch_model.inputs.decide import decide, describe_framing, is_early
 from train_pytorch_model.inputs.headers import read_headers
 from train_pytorch_model.inputs.unreadable_images import UnreadableImage, without_unreadable_images
 from train_pytorch_model.quality.identical_files import IdenticalFiles, find_identical
@@ -173,7 +173,7 @@ def training_inputs(
         validation=validation,
         recipe=recipe,
         spec=spec,
-        size_reason=size_reason + share_shown(spec.framing, headers.sizes),
+        size_reason=size_reason + describe_framing(spec.framing, headers.sizes),
         unreadable_images=(*unreadable_training, *unreadable_validation),
         identical=identical,
         warnings=(

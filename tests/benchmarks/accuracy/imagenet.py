@@ -35,7 +35,7 @@ from tests.benchmarks.accuracy.candidates import (
 from tests.benchmarks.accuracy.comparison import Contender, Epoch, Setting, arguments, compare
 from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.image_classifier.spec import IMAGENET_MEAN, IMAGENET_STD
-from train_pytorch_model.inputs.decide import DEFAULT_SIZE, EARLY_SHARE, SIDE_MULTIPLE
+from train_pytorch_model.inputs.decide import DEFAULT_SIZE, EARLY_FRACTION, SIDE_MULTIPLE
 from train_pytorch_model.training import fine_tuning
 
 STANDS_FOR = (
@@ -147,7 +147,7 @@ def with_constant(name: str, value: float) -> Callable[[Setting], Iterator[Epoch
 def small_images_first(setting: Setting) -> Iterator[Epoch]:
     """Train on images of four sevenths of the side until the last fifth of the epochs."""
     size = setting.images.image_size or DEFAULT_SIZE
-    early = round(EARLY_SHARE * size / SIDE_MULTIPLE) * SIDE_MULTIPLE
+    early = round(EARLY_FRACTION * size / SIDE_MULTIPLE) * SIDE_MULTIPLE
     return ours.train(setting, Recipe(precision="float32", early_size=early))
 
 
