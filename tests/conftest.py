@@ -42,19 +42,19 @@ def _own_tracking_store(
 
 @pytest.fixture(autouse=True)
 def _flags_name_parameters() -> Iterator[None]:
-    """Have messages name parameters as on the command line, also where a test calls what is below
-    it.
-    """
+    """Have messages name parameters as on the command line, also where a test calls stories."""
     with for_command_line():
         yield
 
 
 @pytest.fixture(autouse=True)
 def _own_log() -> Iterator[None]:
-    """Undo what a command that runs within a test process has set up: who listens to the log."""
-    yield
+    """Let tests see every line, and undo what a command within the test process has set up."""
     logger = logging.getLogger("train_pytorch_model")
-    logger.handlers, logger.propagate = [], True
+    logger.setLevel(logging.INFO)
+    yield
+    logger.handlers = []
+    logger.propagate = True
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """The progress of a run, as shown on consoles of every kind."""
 
 import io
+import logging
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,18 +10,17 @@ from pathlib import Path
 import pytest
 
 from train_pytorch_model.machine.console import (
-    NotebookBar,
-    NotebookHandler,
-    TerminalHandler,
     fit_to_stderr,
     log_file,
     logger,
     paragraph,
     progress_bar,
     set_up,
+    shown_on_console,
     summary,
     write_what_the_console_can,
 )
+from train_pytorch_model.machine.terminal import TerminalHandler
 
 FACTS = (
     "loss 1.2345",
@@ -323,38 +323,33 @@ def test_a_log_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
         logger.info("a line")
 
 
-class Shown:
-    """Stands for what IPython's `display` does: keeps what a notebook would draw."""
-
-    def __init__(self) -> None:
-        self.pages: list[str] = []
-        self.lines: list[str] = []
-
-    def __call__(self, bar: NotebookBar, display_id: bool) -> "Shown":
-        assert display_id
-        self.update(bar)
-        return self
-
-    def update(self, bar: NotebookBar) -> None:
-        self.pages.append(bar._repr_html_())
-        self.lines.append(repr(bar))
+def test_a_program_without_logging_sees_the_log_for_a_time(
+    screen: Callable[..., Screen], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest's
+    monkeypatch.setattr(logger, "level", logging.NOTSET)
+    shown = screen(is_terminal=False)
+    with shown_on_console():
+        logger.info("within")
+    logger.info("after")
+    with shown_on_console(is_main=False):
+        logger.info("of another process")
+    assert shown.text == "within\n"
+    assert (logger.handlers, logger.level, logger.propagate) == ([], logging.NOTSET, True)
 
 
-def test_a_notebook_draws_one_bar_again_and_lines_for_the_rest() -> None:
-    stream, shown = io.StringIO(), Shown()
-    logger.addHandler(NotebookHandler(stream, shown))
-    with progress_bar(3, "Epoch 1/5") as bar:
-        bar.show(1, "loss <1>")
-        bar.advance(2)
-    logger.info("done")
-    assert stream.getvalue() == "done\n"
-    assert shown.pages == [
-        '<progress value="0" max="3"></progress> Epoch 1/5 0/3',
-        '<progress value="2" max="3"></progress> Epoch 1/5 2/3  loss &lt;1&gt;',
-        "",
-    ]
-    assert shown.lines == [
-        "Epoch 1/5 0/3",
-        "Epoch 1/5 2/3  loss <1>",
-        "",
-    ]  # where HTML is not drawn
+def test_a_program_with_logging_keeps_it_as_it_is(
+    screen: Callable[..., Screen], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[str] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            heard.append(record.getMessage())
+
+    shown = screen()
+    monkeypatch.setattr(logging.getLogger(), "handlers", [Listener()])
+    with shown_on_console():
+        logger.warning("a line")
+        assert (logger.handlers, logger.propagate) == ([], True)
+    assert (heard, shown.text) == (["a line"], "")
