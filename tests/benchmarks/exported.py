@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import mlflow
 import numpy as np
@@ -17,11 +17,13 @@ import pandas as pd
 from PIL import Image
 
 from tests.benchmarks.timing import arguments, machine
-from train_pytorch_model.export.checks import Input, Reduction, question
+from train_pytorch_model.export.checks import question_of
+from train_pytorch_model.export.metadata import Input
+from train_pytorch_model.export.quantizing import Quantization
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inputs.opening import open_evaluation_inputs, open_trained_model
-from train_pytorch_model.stories import export as exporting
+from train_pytorch_model.stories.export import export
 
 ORIENTATION = 0x0112
 # EXIF orientation → how the upright image is turned before it is saved so.
@@ -42,12 +44,11 @@ SAVED_AS: tuple[
     ("JPEG", {"quality": 75, "subsampling": "4:2:2"}),
     *[("PNG", {"compress_level": 1})] * 2,
 )
-PROGRAMS: dict[str, tuple[Input, Literal["float16", "int8"] | None]] = {
-    "file": ("file", None),
-    "image": ("image", None),
-    "tensor": ("tensor", None),
-    "tensor-float16": ("tensor", "float16"),
-    "tensor-int8": ("tensor", "int8"),
+PROGRAMS: dict[str, tuple[Input, bool]] = {  # input, and whether it is quantized
+    "file": ("file", False),
+    "image": ("image", False),
+    "tensor": ("tensor", False),
+    "tensor-int8": ("tensor", True),
 }
 
 
@@ -86,10 +87,10 @@ def main() -> None:
         print("|---|---|---|---|---|---|")
         print(f"| MLflow | | | {np.mean(expected.argmax(1) == targets):.1%} | | |")
         for name in chosen.programs:
-            kind, precision = PROGRAMS[name]
+            kind, is_quantized = PROGRAMS[name]
             path = Path(folder) / f"{name}.onnx"
-            reduction = Reduction(precision, calibration, 100.0) if precision else None
-            exporting.export(model, spec, "onnx", path, kind, (), reduction)
+            quantization = Quantization(calibration, 100.0) if is_quantized else None
+            export(model, spec, path, kind, (), quantization)
             size = f"{path.stat().st_size / (1 << 20):.1f}"
             _show(name, _onnxruntime(path, kind), files, targets, expected, kind, spec, size)
             if name == "image" and importlib.util.find_spec("openvino"):
@@ -150,7 +151,7 @@ def _show(
     """Print a row; the speed is that of the program alone, with what it does to an image."""
     answers, spent_s = [], 0.0
     for file in files:
-        asked = question(file, kind, spec)
+        asked = question_of(file, kind, spec)
         started_s = time.process_time()
         answers.append(answer(asked)[0])
         spent_s += time.process_time() - started_s

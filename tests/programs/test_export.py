@@ -6,16 +6,15 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-import torch
 
 from tests.disks import files_of_at_most
 from tests.programs.conftest import Trained
 from tests.programs.program import assert_refused, run_program
 from train_pytorch_model.commands.score import Score
+from train_pytorch_model.export import conversion
 from train_pytorch_model.image_classifier.decoding import decode
 from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.inputs.opening import open_scoring_inputs
-from train_pytorch_model.stories import export as exporting
 
 
 @pytest.fixture(scope="module")
@@ -67,62 +66,28 @@ def test_the_onnx_file_contains_its_categories_and_preprocessing(onnx_file: Path
     assert metadata["architecture"] == "resnet18"
 
 
-def test_a_torch_export_returns_the_scores(trained: Trained, folders: Path, tmp_path: Path) -> None:
-    output = tmp_path / "new" / "model.pt2"
-    options = (
-        "--trained-model",
-        trained.output,
-        "--format",
-        "torch",
-        "--output",
-        output,
-        "--quiet",
-    )
-    ended = run_program("export", *options)
-    assert (ended.status, ended.stdout) == (0, ""), ended.stderr
-    extra_files = {"metadata.json": ""}
-    program = torch.export.load(output, extra_files=extra_files).module()
-    probabilities = program(torch.from_numpy(pixels(trained, folders))).detach().numpy()
-    np.testing.assert_allclose(
-        probabilities, scores(trained, folders, tmp_path / "scores"), atol=1e-4
-    )
-    assert json.loads(json.loads(extra_files["metadata.json"])["class_names"]) == [
-        "blue",
-        "green",
-        "red",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "message"),
-    [
-        ("onnx", "m.PT", "Give --output m.onnx, or --format torch."),
-        ("torch", "m.onnx", "Give --output m.pt2"),
-    ],
-)
-def test_an_output_named_like_the_other_format_is_refused(
-    trained: Trained, kind: str, name: str, message: str
-) -> None:
-    ended = run_program(
-        "export", "--trained-model", trained.output, "--format", kind, "--output", name
-    )
+def test_an_output_named_like_a_file_of_pytorch_is_refused(trained: Trained) -> None:
+    ended = run_program("export", "--trained-model", trained.output, "--output", "m.PT")
     assert_refused(
-        ended, 2, f"ParameterError: --output {name} is named like a file of --format", message
+        ended,
+        2,
+        "ParameterError: --output m.PT is named like a file of PyTorch, and export writes ONNX."
+        " Give --output m.onnx.",
     )
 
 
 def test_a_file_that_another_export_writes_is_refused_and_left_alone(
     trained: Trained, tmp_path: Path
 ) -> None:
-    unfinished = tmp_path / "model.pt2.unfinished"
+    unfinished = tmp_path / "model.onnx.unfinished"
     unfinished.write_text("theirs")
     options = (
         "--trained-model",
         trained.output,
         "--format",
-        "torch",
+        "onnx",
         "--output",
-        tmp_path / "model.pt2",
+        tmp_path / "model.onnx",
     )
     assert_refused(
         run_program("export", *options), 2, "OutputDirectoryError: ", "by another export"
@@ -133,10 +98,10 @@ def test_a_file_that_another_export_writes_is_refused_and_left_alone(
 def test_an_export_that_does_not_match_is_an_error_and_leaves_nothing(
     trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exporting, "TOLERANCE", -1.0)  # no export is this close
-    output = tmp_path / "model.pt2"
+    monkeypatch.setattr(conversion, "TOLERANCE", -1.0)  # no export is this close
+    output = tmp_path / "model.onnx"
     ended = run_program(
-        "export", "--trained-model", trained.output, "--format", "torch", "--output", output
+        "export", "--trained-model", trained.output, "--format", "onnx", "--output", output
     )
     assert_refused(
         ended, 4, "ExportError: The exported program differs from the model by", "was not written"
@@ -144,14 +109,11 @@ def test_an_export_that_does_not_match_is_an_error_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("kind", ["onnx", "torch"])
-def test_a_full_disk_is_an_error_and_leaves_nothing(
-    trained: Trained, tmp_path: Path, kind: str
-) -> None:
+def test_a_full_disk_is_an_error_and_leaves_nothing(trained: Trained, tmp_path: Path) -> None:
     output = tmp_path / "model"
     with files_of_at_most(1_000_000):
         ended = run_program(
-            "export", "--trained-model", trained.output, "--format", kind, "--output", output
+            "export", "--trained-model", trained.output, "--format", "onnx", "--output", output
         )
     assert_refused(
         ended, 4, f"UnfinishedOutputError: --output {output} cannot be written: File too large."
@@ -173,9 +135,9 @@ def test_an_existing_file_is_never_overwritten(trained: Trained, tmp_path: Path)
 
 def test_an_output_below_a_file_is_refused(trained: Trained, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    output = tmp_path / "file" / "model.pt2"
+    output = tmp_path / "file" / "model.onnx"
     ended = run_program(
-        "export", "--trained-model", trained.output, "--format", "torch", "--output", output
+        "export", "--trained-model", trained.output, "--format", "onnx", "--output", output
     )
     assert_refused(ended, 2, "OutputDirectoryError: --output", "cannot be written")
 

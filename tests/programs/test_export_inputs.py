@@ -227,34 +227,20 @@ def test_images_that_the_program_cannot_read_are_refused(trained: Trained, tmp_p
     assert not (tmp_path / "model.onnx").exists()
 
 
-def test_options_of_onnx_are_refused_for_torch(trained: Trained, tmp_path: Path) -> None:
+def test_the_cost_of_int8_is_measured(trained: Trained, folders: Path, tmp_path: Path) -> None:
     ended = run_program(
-        *("export", "--trained-model", trained.output, "--format", "torch", "--input", "image"),
-        *("--output", tmp_path / "model.pt2"),
+        *("export", "--trained-model", trained.output, "--format", "onnx", "--input", "image"),
+        *("--quantize", "int8", "--calibration", folders / "validation"),
+        *("--output", tmp_path / "small.onnx"),
     )
-    assert_refused(
-        ended, 2, "ParameterError: --input, --images, --quantize and --precision are for"
-    )
-
-
-@pytest.mark.parametrize("options", [("--quantize", "int8"), ("--precision", "float16")])
-def test_the_cost_of_another_precision_is_measured(
-    trained: Trained, folders: Path, tmp_path: Path, options: tuple[str, str]
-) -> None:
-    shared = ("export", "--trained-model", trained.output, "--format", "onnx", "--input", "image")
-    calibration = ("--calibration", folders / "validation")
-    ended = run_program(*shared, *options, *calibration, "--output", tmp_path / "small.onnx")
     assert ended.status == 0, ended.stderr
     described = {
         entry.key: entry.value for entry in onnx.load(tmp_path / "small.onnx").metadata_props
     }
     cost = json.loads(described["reduction"])
-    counts = {
-        "int8": (3, 6),
-        "float16": (0, 9),
-    }  # of images: none is measured that has set the ranges
-    assert cost["precision"] == options[1]
-    assert (cost["calibrated"], cost["images"]) == counts[options[1]]
+    assert cost["precision"] == "int8"
+    # None is measured that has set the ranges.
+    assert (cost["calibrated"], cost["images"]) == (3, 6)
     assert cost["accuracy"] >= cost["accuracy_before"] - 0.01
     assert cost["mib"] < 0.6 * cost["mib_before"]
     assert json.loads(described["check"])["images"] == 9
@@ -266,7 +252,7 @@ def test_the_cost_of_another_precision_is_measured(
     )
 
 
-def test_a_precision_that_costs_too_much_is_refused(
+def test_int8_that_costs_too_much_is_refused(
     trained: Trained, folders: Path, tmp_path: Path
 ) -> None:
     ended = run_program(
@@ -297,14 +283,10 @@ def test_a_calibration_without_a_readable_image_is_refused(
     ("options", "message"),
     [
         (("--quantize", "int8"), "it is missing"),
-        (("--calibration", "images"), "neither is given"),
-        (
-            ("--quantize", "int8", "--precision", "float16", "--calibration", "images"),
-            "exclude each other",
-        ),
+        (("--calibration", "images"), "that is not given"),
     ],
 )
-def test_options_of_a_precision_go_together(
+def test_int8_and_its_images_go_together(
     trained: Trained, tmp_path: Path, options: tuple[str, ...], message: str
 ) -> None:
     output = ("--output", tmp_path / "model.onnx")

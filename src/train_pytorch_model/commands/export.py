@@ -1,49 +1,48 @@
-"""`export`: write a trained model as one file for other runtimes."""
+"""`export`: write a trained model as one ONNX file for other runtimes."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-import tyro
-
 from train_pytorch_model.config.options import OptionalInt, OptionalPath, Switch, shown_as
 from train_pytorch_model.errors import ParameterError
+from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.outputs import check_new
 from train_pytorch_model.inputs import opening
 from train_pytorch_model.machine.console import logger, set_up
 
-SUFFIXES = {"onnx": (".onnx",), "torch": (".pt2", ".pt", ".pth")}
-"""Of the files of each format; others are accepted as well."""
+SUFFIXES_OF_PYTORCH = (".pt2", ".pt", ".pth")
+QUANTIZE_AND_CALIBRATION = (
+    "--calibration, labelled images such as the validation images, goes with --quantize int8, and"
+    " that with it"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """Export a trained model to ONNX or torch.export, verified against PyTorch."""
+    """Export a trained model to ONNX, verified against PyTorch."""
 
     EXAMPLE = "--trained-model trained --format onnx --output flowers.onnx"
 
     trained_model: Path
     """Trained model directory, as written by train."""
-    kind: Annotated[Literal["onnx", "torch"], tyro.conf.arg(name="format")]
-    """onnx for ONNX Runtime and other runtimes; torch for torch.export.load."""
     output: Path
     """File to write; must not exist."""
+    format: Literal["onnx"] = "onnx"
+    """onnx for ONNX Runtime and other runtimes."""
     input: Literal["tensor", "image", "file"] = "tensor"
     """What the ONNX program takes: a tensor of framed images; an image, uint8 (height, width, 3),
     of any size; or a file, the bytes of a JPEG or PNG, which needs onnxruntime-extensions."""
     images: OptionalPath = None
     """Folder of images of mixed sizes, such as the validation images, on which the ONNX program is
     compared with the served model; by default painted ones."""
-    precision: Literal["float32", "float16"] = "float32"
-    """Of the ONNX network's numbers; float16 needs --calibration, to measure what it costs."""
     quantize: Annotated[Literal["int8"] | None, shown_as("{int8}")] = None
     """int8 for an ONNX network of 8-bit integers, with the ranges that its activations have on the images of
     --calibration."""
     calibration: OptionalPath = None
-    """Labelled images, on which the accuracy before and after --quantize or --precision is
-    measured."""
+    """Labelled images, on which the accuracy before and after --quantize is measured."""
     max_accuracy_loss: float = 1.0
-    """Points of accuracy that --quantize or --precision may cost; more is an error."""
+    """Points of accuracy that --quantize may cost; more is an error."""
     image_size: OptionalInt = None
     """Side of the input in px. Only for model directories from the designer, which do not record
     it."""
@@ -53,63 +52,57 @@ class Export:
     def run(self) -> None:
         """Check the options, export, and print the largest difference from PyTorch."""
         set_up(quiet=self.quiet)
-        for kind, suffixes in SUFFIXES.items():
-            if kind != self.kind and self.output.suffix.lower() in suffixes:
-                right = self.output.with_suffix(SUFFIXES[self.kind][0])
-                raise ParameterError(
-                    f"--output {self.output} is named like a file of --format {kind}, and the"
-                    " format is"
-                    f" {self.kind}. Give --output {right}, or --format {kind}."
-                )
-        check_new(self.output)
-        reduced = self.quantize or (self.precision if self.precision != "float32" else None)
-        self._check_options(reduced)
+        self._check_options()
         model, spec = opening.open_trained_model(self.trained_model, self.image_size)
-        paths = []
-        if self.images is not None:
-            opened, _ = opening.open_images_at_any_depth(self.images, "--images")
-            paths = [opened.path(index) for index in range(len(opened))]
-        calibration = None
-        if self.calibration is not None:
-            calibration = opening.open_evaluation_inputs(
-                self.trained_model, self.calibration
-            ).images
-            paths = paths or [calibration.path(index) for index in range(len(calibration))]
+        images = self._images_to_compare()
+        calibration = self._calibration()
+        if calibration is not None and not images:
+            images = paths_of(calibration)
 
-        from train_pytorch_model.export.checks import Reduction
-        from train_pytorch_model.stories import export as story
+        from train_pytorch_model.export.conversion import OPSET
+        from train_pytorch_model.export.metadata import INPUTS
+        from train_pytorch_model.export.quantizing import Quantization
+        from train_pytorch_model.stories.export import export
 
-        reduction = None
-        if reduced and calibration:
-            reduction = Reduction(reduced, calibration, self.max_accuracy_loss)
-        difference, check = story.export(
-            model, spec, self.kind, self.output, self.input, paths, reduction
-        )
+        quantization = None
+        if calibration is not None:
+            quantization = Quantization(calibration, self.max_accuracy_loss)
+        difference, check = export(model, spec, self.output, self.input, images, quantization)
         logger.info(
             f"{self.output}: {spec.architecture}, {len(spec.categories)} categories,"
-            f" {spec.framing.height} x {spec.framing.width} px"
-            + (f", opset {story.OPSET}" if self.kind == "onnx" else "")
-            + f"; its probabilities are within {difference:.1e} of PyTorch's"
+            f" {spec.framing.height} x {spec.framing.width} px, opset {OPSET}; its probabilities"
+            f" are within {difference:.1e} of PyTorch's"
         )
-        if check is not None:
-            logger.info(f"Input: {story.INPUTS[self.input]}")
-            logger.info(f"Predictions: {check}")
+        logger.info(f"Input: {INPUTS[self.input]}")
+        logger.info(f"Predictions: {check}")
 
-    def _check_options(self, reduced: str | None) -> None:
-        """Raise `ParameterError` for options that do not go together."""
-        if self.kind == "torch" and (self.input != "tensor" or self.images or reduced):
+    def _check_options(self) -> None:
+        """Raise `ParameterError` for options that do not go together, and for a wrong output."""
+        if self.output.suffix.lower() in SUFFIXES_OF_PYTORCH:
             raise ParameterError(
-                "--input, --images, --quantize and --precision are for --format onnx; the format is"
-                " torch."
+                f"--output {self.output} is named like a file of PyTorch, and export writes ONNX."
+                f" Give --output {self.output.with_suffix('.onnx')}."
             )
-        if self.quantize and self.precision != "float32":
-            raise ParameterError(
-                "--quantize int8 and --precision float16 exclude each other: give one."
-            )
-        if bool(reduced) != bool(self.calibration):
-            raise ParameterError(
-                "--calibration, labelled images such as the validation images, goes with --quantize"
-                " int8 or"
-                f" --precision float16, and they with it; {'it' if reduced else 'neither'} is"
-                f" {'missing' if reduced else 'given'}."
-            )
+        check_new(self.output)
+        if self.quantize and not self.calibration:
+            raise ParameterError(f"{QUANTIZE_AND_CALIBRATION}; it is missing.")
+        if self.calibration and not self.quantize:
+            raise ParameterError(f"{QUANTIZE_AND_CALIBRATION}; that is not given.")
+
+    def _images_to_compare(self) -> list[Path]:
+        """Return the images of --images; none if the option is not given."""
+        if self.images is None:
+            return []
+        images, _ = opening.open_images_at_any_depth(self.images, "--images")
+        return paths_of(images)
+
+    def _calibration(self) -> ImageDirectory | None:
+        """Return the images of --calibration; None if the option is not given."""
+        if self.calibration is None:
+            return None
+        return opening.open_evaluation_inputs(self.trained_model, self.calibration).images
+
+
+def paths_of(images: ImageDirectory) -> list[Path]:
+    """Return the files of all images."""
+    return [images.path(index) for index in range(len(images))]

@@ -1,1 +1,1 @@
-"""The parts of `export`: a network with its framing as ONNX, made smaller, and compared."""
+"""The parts of `export`: a network with its framing as ONNX, quantized, and compared."""

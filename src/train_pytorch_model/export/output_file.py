@@ -1,0 +1,44 @@
+"""The file that `export` writes: whole, or not at all."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from train_pytorch_model import errors
+from train_pytorch_model.config.wording import parameter
+from train_pytorch_model.errors import OutputDirectoryError
+from train_pytorch_model.formats.outputs import check_new
+
+
+@contextmanager
+def owning_file(output: Path) -> Iterator[Path]:
+    """Own a new file for a `with`, which writes it under the name that it gets.
+
+    Raises `OutputDirectoryError`, and `UnfinishedOutputError` if the disk is full.
+    """
+    unfinished = output.with_name(output.name + ".unfinished")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        _create(unfinished, output)
+        try:
+            check_new(output)
+            yield unfinished
+            unfinished.replace(output)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    except OSError as error:
+        is_full = error.errno in errors.DISK_IS_FULL
+        kind = errors.UnfinishedOutputError if is_full else OutputDirectoryError
+        raise kind(
+            f"{parameter('output')} {output} cannot be written: {error.strerror}."
+        ) from error
+
+
+def _create(unfinished: Path, output: Path) -> None:
+    try:
+        unfinished.open("xb").close()  # which only one process can
+    except FileExistsError as error:
+        raise OutputDirectoryError(
+            f"{parameter('output')} {output} is being written by another export. If that was"
+            f" killed, delete {unfinished}, or name another file."
+        ) from error
