@@ -11,7 +11,8 @@ import numpy as np
 
 from train_pytorch_model.config.options import OptionalPath, Switch, shown_as
 from train_pytorch_model.config.wording import bulleted, counted, out_of_range
-from train_pytorch_model.datasets import splitting
+from train_pytorch_model.datasets import grouping, splitting
+from train_pytorch_model.datasets.parts import OUTPUTS, write_parts
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.evaluation.metrics import confidence_interval
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
@@ -64,7 +65,7 @@ class Split:
         fractions = self._fractions()
         set_up(quiet=self.quiet)
         outputs = [output for output in (self.output_1, self.output_2, self.output_3) if output]
-        named = [*zip(outputs, splitting.OUTPUTS, strict=False)]
+        named = [*zip(outputs, OUTPUTS, strict=False)]
         for output, name in named:
             check_apart(output, name, self.input, "input")
         for (output, name), (other, other_name) in permutations(reversed(named), 2):
@@ -74,7 +75,7 @@ class Split:
             check_output(output, name)
         for warning in images.warnings():
             logger.warning(warning)
-        groups = splitting.group_images(images, self.group_by or "")
+        groups = grouping.group_images(images, self.group_by or "")
         parts = splitting.split(images, fractions, self.seed, self.stratified, groups.labels)
         if images.categories:
             has_images = np.stack(
@@ -91,7 +92,7 @@ class Split:
         rows = [images.rows.searchsorted(part.rows) for part in parts]
         if text := "; ".join(self._describe(groups, rows)):
             logger.info(text)
-        splitting.write_parts(parts, outputs)
+        write_parts(parts, outputs)
         for index, (part, output) in enumerate(zip(parts, outputs, strict=True)):
             lowest, highest = confidence_interval(TYPICAL_ACCURACY, len(part))
             uncertain = ""
@@ -100,7 +101,7 @@ class Split:
                 uncertain = f"; {accuracy} means {lowest:.0%} to {highest:.0%}"
             logger.info(f"{counted(len(part), 'image is', 'images are')} in {output}{uncertain}")
 
-    def _describe(self, groups: splitting.Groups, parts: Sequence[np.ndarray]) -> Iterator[str]:
+    def _describe(self, groups: grouping.Groups, parts: Sequence[np.ndarray]) -> Iterator[str]:
         """Yield which images stay together, and how many groups there are in the parts."""
         if groups.num_twins:
             twins = counted(groups.num_twins, "image looks like another", "images look like others")

@@ -1,6 +1,4 @@
-"""Convert class folders, an archive of them, or AutoML's JSONL to an ImageDirectory of the classic
-form.
-"""
+"""Convert class folders, an archive, a table or AutoML's JSONL to an ImageDirectory."""
 
 import os
 import shutil
@@ -33,8 +31,7 @@ PORT = "Input dataset"
 OUTPUT = "output"
 HINT = (
     f"Convert takes one folder per category, an archive of them ({KINDS}), a CSV table of file"
-    " names and"
-    f" categories, or AutoML's {label_table.ANNOTATIONS_SUFFIX}."
+    f" names and categories, or AutoML's {label_table.ANNOTATIONS_SUFFIX}."
 )
 IMAGES_PER_LINE = 10_000  # in a log
 
@@ -43,25 +40,28 @@ IMAGES_PER_LINE = 10_000  # in a log
 class Source:
     """The input of a conversion."""
 
-    # `root` is an archive or list, if the input is one: then `path` is not usable.
     images: ImageDirectory
-    folder: Path  # the file names are relative to it
-    is_unpacked: bool = False  # whether the files were unpacked, and so may be moved
-    unreadable: Mapping[Path, str] = field(
-        default_factory=dict
-    )  # file that is not as in the archive → reason
+    """Its `root` is an archive or list, if the input is one: then its `path` is not usable."""
+    folder: Path
+    """The file names are relative to it."""
+    is_unpacked: bool = False
+    """Whether the files were unpacked, and so may be moved."""
+    unreadable: Mapping[Path, str] = field(default_factory=dict)
+    """Why a file is not as in the archive."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
     """Where the categories of images are, if not in the names of their folders."""
 
-    labels: Path | None = (
-        None  # the table of the categories; by default the folder's, if there is one
-    )
-    images: Path | None = None  # where the images of a table or list are; by default its own folder
-    file_column: str = ""  # the table's column of file names; found by its name if empty
+    labels: Path | None = None
+    """The table of the categories; by default the folder's, if there is one."""
+    images: Path | None = None
+    """Where the images of a table or list are; by default its own folder."""
+    file_column: str = ""
+    """The table's column of file names; found by its name if empty."""
     label_column: str = ""
+    """The table's column of categories; found by its name if empty."""
 
 
 BY_DEFAULT = Labels()
@@ -133,9 +133,9 @@ def is_archive(path: Path) -> bool:
 
 
 def convert(source: Source, output: Path) -> int:
-    """Write it; return how many images it has.
+    """Write an ImageDirectory of the source; return how many images it has.
 
-    Raises `InvalidDatasetError` for 0, `OutputDirectoryError`.
+    Raises `InvalidDatasetError` for none, `OutputDirectoryError`.
     """
     images, schema = source.images, image_list.image_schema(source.images.categories)
     unreadable: dict[int, str] = {}
@@ -146,10 +146,8 @@ def convert(source: Source, output: Path) -> int:
 
             Raises `OSError`.
             """
-            path, target = (
-                source.folder / images.file_names[index],
-                writer.place(images.converted_row(index)),
-            )
+            path = source.folder / images.file_names[index]
+            target = writer.place(images.converted_row(index))
             if path in source.unreadable:
                 return source.unreadable[path]
             try:

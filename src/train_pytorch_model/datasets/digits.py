@@ -23,24 +23,24 @@ OUTPUT = "output"
 
 
 def write_digits(output: Path) -> list[Path]:
-    """Write the 1,797 digits as ImageDirectories of PNG files: training, validation and held out."""
+    """Write the 1,797 digits as ImageDirectories of PNG files: training, validation, held out."""
     digits = load_digits()
     order = np.random.default_rng(SEED).permutation(len(digits.images))
-    ends = np.cumsum([round(share * len(order)) for share in FRACTIONS.values()])[:-1]
+    ends = np.cumsum([round(fraction * len(order)) for fraction in FRACTIONS.values()])[:-1]
     categories = [NAMES[digit] for digit in np.unique(digits.target)]
     directories = []
     for purpose, indices in zip(FRACTIONS, np.split(order, ends), strict=True):
         directories.append(output / purpose)
         with writing_image_directory(directories[-1], image_schema(categories), OUTPUT) as writer:
-            for index, place in enumerate(indices):
-                name = NAMES[digits.target[place]]
-                row = image_row(f"{IMAGE_FOLDER}/{digits.target[place]}_{index}.png", index, name)
-                levels = (digits.images[place] * (255 / 16)).astype(
-                    np.uint8
-                )  # from (8, 8), 0 to 16
-                scan = Image.fromarray(levels).resize(
-                    (IMAGE_SIDE, IMAGE_SIDE), Image.Resampling.BICUBIC
-                )
-                scan.save(writer.place(row), "PNG")
+            for index, digit in enumerate(indices):
+                number = digits.target[digit]
+                row = image_row(f"{IMAGE_FOLDER}/{number}_{index}.png", index, NAMES[number])
+                _enlarge(digits.images[digit]).save(writer.place(row), "PNG")
                 writer.add(row)
     return directories
+
+
+def _enlarge(scan: np.ndarray) -> Image.Image:
+    """Return a scan (8, 8), 0 to 16, as a grey image of `IMAGE_SIDE`."""
+    levels = (scan * (255 / 16)).astype(np.uint8)
+    return Image.fromarray(levels).resize((IMAGE_SIDE, IMAGE_SIDE), Image.Resampling.BICUBIC)

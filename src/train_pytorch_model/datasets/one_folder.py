@@ -8,11 +8,12 @@ Nothing is copied: the parts are rows of the folder's listing, the same for the 
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from train_pytorch_model.datasets.splitting import group_images, split
+from train_pytorch_model.datasets.grouping import group_images
+from train_pytorch_model.datasets.splitting import split
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.label_table import open_labelled, table_in
 from train_pytorch_model.formats.reading import META
@@ -31,8 +32,7 @@ FRACTION_OF_FEW = 0.2  # … and of a folder in which that is less than
 MIN_IMAGES = 5  # of a category
 HINT = (
     "Name a folder with one folder per category in it, with a labels.csv, or with such folders"
-    " called train,"
-    " val and test."
+    " called train, val and test."
 )
 
 
@@ -46,65 +46,65 @@ class Parts:
 
 
 def open_parts(folder: Path, seed: int) -> Parts:
-    """Open, or split 80/10/10 or 60/20/20.
+    """Open the parts; split off 80/10/10 or 60/20/20 what is missing.
 
     Raises `InvalidDatasetError`, `NotLabeledDatasetError`.
     """
-    given = {
-        part: open_labelled(path, DATASET, HINT) for part, path in _part_folders(folder).items()
-    }
-    training = given.get("training") or open_labelled(folder, DATASET, HINT)
-    training.require_labels(HINT)
-    missing = [part for part in ("test", "validation") if part not in given]
-    counts = training.class_counts()
-    fraction = FRACTION if counts[counts > 0].min() * FRACTION >= MIN_IMAGES else FRACTION_OF_FEW
-    fractions = [1 - fraction * len(missing), *[fraction] * len(missing)]
+    folders = _part_folders(folder)
+    parts = {part: open_labelled(path, DATASET, HINT) for part, path in folders.items()}
+    if "training" not in parts:
+        parts["training"] = open_labelled(folder, DATASET, HINT)
+    parts["training"].require_labels(HINT)
+    missing = [part for part in ("test", "validation") if part not in parts]
     if missing:
-        # Twins stay together; of more images, looking for them would delay every start of a run too
-        # much.
-        groups = group_images(training, by_twins=len(training) <= MAX_COMPARED).labels
-        training, *rest = split(training, fractions, seed, stratified=True, groups=groups)
-        # What the folder holds besides images is said once, of the training images.
-        given |= {
-            part: replace(images, ignored={}) for part, images in zip(missing, rest, strict=True)
-        }
+        parts |= _split_off(parts["training"], missing, seed)
     return Parts(
-        replace(training, port=TRAINING_DATASET),
-        replace(given["validation"], port=VALIDATION_DATASET),
-        replace(given["test"], port=DATASET),
+        replace(parts["training"], port=TRAINING_DATASET),
+        replace(parts["validation"], port=VALIDATION_DATASET),
+        replace(parts["test"], port=DATASET),
     )
 
 
+def _split_off(
+    training: ImageDirectory, missing: Sequence[str], seed: int
+) -> dict[str, ImageDirectory]:
+    """Return the missing parts, and the rest of the training images, by part."""
+    counts = training.class_counts()
+    is_few = counts[counts > 0].min() * FRACTION < MIN_IMAGES
+    fraction = FRACTION_OF_FEW if is_few else FRACTION
+    fractions = [1 - fraction * len(missing), *[fraction] * len(missing)]
+    # Twins stay together; of more images, looking for them would delay every start of a run.
+    groups = group_images(training, by_twins=len(training) <= MAX_COMPARED).labels
+    rest, *split_off = split(training, fractions, seed, stratified=True, groups=groups)
+    # What the folder holds besides images is said once, of the training images.
+    parts = {
+        part: replace(images, ignored={}) for part, images in zip(missing, split_off, strict=True)
+    }
+    return {"training": rest, **parts}
+
+
 def write_split(path: Path, parts: Parts) -> None:
-    """Write a CSV file with a row per image: its file relative to the folder, its category and its
-    part.
-    """
-    folder = os.path.commonpath([images.root for images in vars(parts).values()])
+    """Write a CSV file with a row per image: its file in the folder, its category and its part."""
+    folder = Path(os.path.commonpath([images.root for images in vars(parts).values()]))
 
     def rows() -> Iterator[tuple[str, str, str]]:  # one at a time: there may be millions
         yield "file_name", "category", "part"
         for part, images in vars(parts).items():
-            root = (
-                ""
-                if images.root == Path(folder)
-                else f"{images.root.relative_to(folder).as_posix()}/"
-            )
+            is_inside = images.root != folder
+            prefix = f"{images.root.relative_to(folder).as_posix()}/" if is_inside else ""
             for name, index in zip(images.file_names, images.class_indices.tolist(), strict=True):
-                yield root + name, images.categories[index], part
+                yield prefix + name, images.categories[index], part
 
     write_csv(path, rows())
 
 
 def _part_folders(folder: Path) -> dict[str, Path]:
     """Return the folders of the parts by part, if training and another one are there; else none."""
-    if (
-        not os.access(f"{folder}/", os.R_OK | os.X_OK)
-        or (folder / META).exists()
-        or table_in(folder)
-    ):
+    is_readable = os.access(f"{folder}/", os.R_OK | os.X_OK)
+    if not is_readable or (folder / META).exists() or table_in(folder):
         return {}  # opening the folder says what is wrong with it
     inner = {path.name.lower(): path for path in folder.iterdir() if path.is_dir()}
-    found = {
+    folders = {
         part: inner[name] for part, names in PART_NAMES.items() for name in names if name in inner
     }
-    return found if "training" in found and len(found) > 1 else {}
+    return folders if "training" in folders and len(folders) > 1 else {}

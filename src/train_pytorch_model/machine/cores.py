@@ -11,28 +11,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self, TypeVar
 
-MIN_MEASURED_S = (
-    1.0  # in less, the kernel's ticks of 10 ms and the start of a process say too little
-)
+# In less, the kernel's ticks of 10 ms and the start of a process say too little.
+MIN_MEASURED_S = 1.0
 ITEMS_AT_ONCE = 100  # for one thread
 T = TypeVar("T")
 U = TypeVar("U")
 PROCESSES = Path("/proc")
+# Fields of a processor's line in /proc/stat, after its name.
+IDLE = 3
+WAITING = 4
 
 
 def usable_cores() -> int:
-    """Return the number of processors in the affinity mask, limited by the cgroup's quota; at least
-    1.
-    """
+    """Return how many processors the affinity mask and the cgroup's quota allow; at least 1."""
     return max(1, math.ceil(min(len(_affinity()), _cgroup_quota())))
 
 
 def in_threads(function: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
     """Yield the results for all items in order, computed by a thread for each core."""
+
+    def compute(task: Sequence[T]) -> list[U]:
+        return [function(item) for item in task]
+
     # One future for many items: each takes 1 kB.
     tasks = [items[start : start + ITEMS_AT_ONCE] for start in range(0, len(items), ITEMS_AT_ONCE)]
     with ThreadPoolExecutor(usable_cores()) as pool:
-        for results in pool.map(lambda task: list(map(function, task)), tasks):
+        for results in pool.map(compute, tasks):
             yield from results
 
 
@@ -46,25 +50,25 @@ class CoreTimes:
 
     @classmethod
     def now(cls, stat: Path = Path("/proc/stat")) -> Self | None:
-        """Return the times until now; None where the system does not tell, as on macOS and Windows."""
+        """Return the times until now; None if the system does not tell, as on macOS and Windows."""
         names = {f"cpu{number}" for number in _affinity()}
         try:
             rows = [line.split() for line in stat.read_text().splitlines()]
-            # Idle and waiting are the fourth and fifth; what follows the eighth is in the first two
-            # already.
+            # The first two of these eight fields contain what follows them.
             ticks = [[int(field) for field in row[1:9]] for row in rows if row[0] in names]
-            total, idle = sum(map(sum, ticks)), sum(each[3] + each[4] for each in ticks)
+            total = sum(map(sum, ticks))
+            idle = sum(fields[IDLE] + fields[WAITING] for fields in ticks)
         except (OSError, ValueError, IndexError):
             return None
-        if (
-            len(ticks) < len(names) or not total
-        ):  # a container that numbers them otherwise, or shows zeros
+        # A container may number the processors otherwise, or show zeros.
+        if len(ticks) < len(names) or total == 0:
             return None
-        per_s = os.sysconf("SC_CLK_TCK")
-        return cls(time.monotonic(), total / per_s, idle / per_s + sum(os.times()[:4]))
+        ticks_per_s = os.sysconf("SC_CLK_TCK")
+        own_s = sum(os.times()[:4])
+        return cls(time.monotonic(), total / ticks_per_s, idle / ticks_per_s + own_s)
 
     def free_cores(self, since: Self) -> float | None:
-        """Return how many cores were idle or this process's since then; None if that is not known."""
+        """Return how many cores were idle or this process's since then; None if not known."""
         elapsed_s = self.at_s - since.at_s
         # A kernel whose clock of processors stands still, as in some sandboxes, would look busy.
         if elapsed_s < MIN_MEASURED_S or self.total_s - since.total_s < elapsed_s / 2:
@@ -73,6 +77,7 @@ class CoreTimes:
 
 
 def _affinity() -> set[int]:
+    """Return the numbers of the processors on which this process may run."""
     try:
         return os.sched_getaffinity(0)
     except AttributeError:  # macOS and Windows have no affinity mask
@@ -82,20 +87,24 @@ def _affinity() -> set[int]:
 def _cgroup_quota(
     root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")
 ) -> float:
-    """The processors that the cgroup may use, of v2 with those around it, or v1; infinite without a
-    limit.
+    """Return how many processors the cgroup may use; infinity without a limit.
+
+    Of version 2, the groups around it limit it, too.
     """
     group = root
     with suppress(OSError):
         group /= "".join(re.findall("^0::/(.*)$", membership.read_text(), re.MULTILINE))
-    groups = [each for each in (group, *group.parents) if each.is_relative_to(root)]
-    if known := [quota for each in groups if (quota := _quota_in(each / "cpu.max")) is not None]:
+    groups = [folder for folder in (group, *group.parents) if folder.is_relative_to(root)]
+    quotas = [_quota_in(folder / "cpu.max") for folder in groups]
+    known = [quota for quota in quotas if quota is not None]
+    if known:
         return min(known)
-    return _quota_in(root / "cpu/cpu.cfs_quota_us", root / "cpu/cpu.cfs_period_us") or math.inf
+    of_version_1 = _quota_in(root / "cpu/cpu.cfs_quota_us", root / "cpu/cpu.cfs_period_us")
+    return of_version_1 or math.inf
 
 
 def _quota_in(*files: Path) -> float | None:
-    """Return the quotient of quota and period, which one or two files give; None if they do not."""
+    """Return quota by period, which one or two files give; None if they do not."""
     try:
         quota, period = " ".join(file.read_text() for file in files).split()
         return math.inf if quota in ("max", "-1") else int(quota) / int(period)

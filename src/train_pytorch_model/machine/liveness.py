@@ -9,20 +9,28 @@ from contextlib import suppress
 from train_pytorch_model.machine.cores import PROCESSES
 
 PR_SET_PDEATHSIG = 1  # from Linux's prctl.h
+# Fields of a process's `stat` file, counted from its state; see proc(5).
+STATE = 0
+START_TIME = 19
+DEAD = "ZX"  # zombies are dead, but not yet reaped
+STOPPED = "Tt"
 
 
 def start_of(pid: int) -> str | None:
-    """Return when a process has started, in clock ticks, as ids are reused; None if it is dead or
-    unknown.
+    """Return when a process has started, in clock ticks; None if it is dead or unknown.
+
+    With the id, it identifies a process: ids are used again.
     """
     stat = _stat(pid)
-    return None if stat is None or stat[0] in "ZX" else stat[19]  # dead, but not yet reaped
+    if stat is None or stat[STATE] in DEAD:
+        return None
+    return stat[START_TIME]
 
 
 def is_stopped(pid: int) -> bool:
     """Return whether a process is alive but stopped, as after SIGSTOP."""
     stat = _stat(pid)
-    return stat is not None and stat[0] in "Tt"
+    return stat is not None and stat[STATE] in STOPPED
 
 
 def end_with_parent(parent: int | None = None) -> None:

@@ -1,5 +1,4 @@
-"""Processors, memory and processes: those that this process may use, and what the operating system
-knows.
+"""How many threads compute on a CPU, and how they wait for each other.
 
 On a CPU, PyTorch computes with one thread for each core that other processes leave. Its threads
 wait for each other within every operation, so one that shares its core holds up all. Beside one
@@ -16,9 +15,8 @@ from dataclasses import dataclass
 from train_pytorch_model.machine.cores import CoreTimes
 
 FIXED_BY = "OMP_NUM_THREADS"
-SWITCH_S = (
-    0.0005  # the default is ten times that, and each operation of a forward pass may wait for it
-)
+# The default is ten times that, and each operation of a forward pass may wait for it.
+SWITCH_S = 0.0005
 OPENMP = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "5000"}
 """Environment variables of PyTorch's own threads, read when it loads.
 
@@ -42,10 +40,9 @@ ONE_THREAD = Threads(1, "", is_fixed=True)
 
 
 def choose_threads(cores: int, since: CoreTimes | None, now: CoreTimes | None) -> Threads:
-    """One thread for each of `cores` that other processes have not used between two times; at least
-    one.
+    """Return a thread for each of `cores` that others have not used between two times.
 
-    What other processes use is rounded to whole cores: less than half a core changes nothing. It
+    At least one. What other processes use is rounded to whole cores: less than half a core changes nothing. It
     changes nothing either if it is not known. The number of threads decides about the last bits of
     a result.
     """
@@ -57,7 +54,7 @@ def choose_threads(cores: int, since: CoreTimes | None, now: CoreTimes | None) -
 
 
 def fixed_threads(env: Mapping[str, str]) -> Threads | None:
-    """The number that the user has fixed, if any."""
+    """Return the number that the user has fixed; None if there is none."""
     text = env.get(FIXED_BY, "")
     is_number = text.isdecimal() and int(text) > 0
     return Threads(int(text), f"as {FIXED_BY} says", is_fixed=True) if is_number else None
@@ -65,8 +62,9 @@ def fixed_threads(env: Mapping[str, str]) -> Threads | None:
 
 @contextmanager
 def short_switch_interval() -> Iterator[None]:
-    """A `with` in which decoding soon gives way: by default, a step of a ResNet-18 takes twice its
-    time.
+    """Have decoding soon give way to other threads, in a `with`.
+
+    By default, a step of a ResNet-18 takes twice its time beside it.
     """
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_S)

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from tests.image_directories import write_image_directory
 from tests.painting import encode, paint, paint_folders
 
-from train_pytorch_model.datasets.splitting import first_counts, split, write_parts
+from train_pytorch_model.datasets.parts import write_parts
+from train_pytorch_model.datasets.splitting import first_counts, split
 from train_pytorch_model.errors import InvalidDatasetError, OutputDirectoryError
 from train_pytorch_model.formats import image_directory, image_list
 from train_pytorch_model.formats.image_directory import (

@@ -13,7 +13,8 @@ from PIL import Image
 from sklearn.model_selection import StratifiedGroupKFold
 from tests.painting import paint_scene
 
-from train_pytorch_model.datasets.splitting import connect, group_images, split
+from train_pytorch_model.datasets.grouping import connect, group_images
+from train_pytorch_model.datasets.splitting import split
 from train_pytorch_model.errors import InvalidDatasetError, ParameterError
 from train_pytorch_model.formats.image_directory import (
     ImageDirectory,
