@@ -31,17 +31,18 @@ class IdenticalFiles:
 
     @property
     def shared(self) -> int:
-        """The number of validation images that are also training images."""
+        """Return the number of validation images that are also training images."""
         first, other = self.pairs.T
         return int(np.count_nonzero((first < self.num_training) & (other >= self.num_training)))
 
 
 def find_identical(training: ImageDirectory, validation: ImageDirectory) -> IdenticalFiles:
     """Compare the files of both, or of a fixed sample of each."""
-    samples = [evenly_spaced(len(images), MAX_COMPARED) for images in (training, validation)]
-    both = zip((training, validation), samples, strict=True)
-    files = [images.path(index) for images, sample in both for index in sample.tolist()]
-    numbers = np.concatenate([samples[0], len(training) + samples[1]])
+    from_training = evenly_spaced(len(training), MAX_COMPARED)
+    from_validation = evenly_spaced(len(validation), MAX_COMPARED)
+    files = [training.path(index) for index in from_training.tolist()]
+    files += [validation.path(index) for index in from_validation.tolist()]
+    numbers = np.concatenate([from_training, len(training) + from_validation])
     is_sample = len(files) < len(training) + len(validation)
     return IdenticalFiles(numbers[identical_pairs(files)], len(training), is_sample)
 
@@ -62,19 +63,23 @@ def identical_pairs(files: Sequence[Path]) -> np.ndarray:
         with files[index].open("rb") as file:
             return hashlib.sha256(file.read(HEAD_BYTES)).digest()
 
-    same_head = _regroup(_regroup([list(range(len(files)))], size_of), head_of)
-    whole = [group for group in same_head if sizes[group[0]] <= HEAD_BYTES]
+    def content_of(index: int) -> str:
+        return sha256_of(files[index])
+
+    same_size = _regroup([list(range(len(files)))], size_of)
+    same_head = _regroup(same_size, head_of)
+    same_content = [group for group in same_head if sizes[group[0]] <= HEAD_BYTES]
     larger = [group for group in same_head if sizes[group[0]] > HEAD_BYTES]
     larger.sort(key=lambda group: sizes[group[0]])
     num_bytes = np.cumsum([len(group) * sizes[group[0]] for group in larger])
-    affordable = larger[: int(np.searchsorted(num_bytes, MAX_HASHED_BYTES, side="right"))]
-    groups = whole + _regroup(affordable, lambda index: sha256_of(files[index]))
-    pairs = [(group[0], other) for group in groups for other in group[1:]]
+    num_affordable = int(np.searchsorted(num_bytes, MAX_HASHED_BYTES, side="right"))
+    same_content += _regroup(larger[:num_affordable], content_of)
+    pairs = [(group[0], other) for group in same_content for other in group[1:]]
     return np.array(pairs, np.int64).reshape(-1, 2)
 
 
 def _regroup(groups: Sequence[list[int]], key: Callable[[int], Hashable]) -> list[list[int]]:
-    """Divide groups of files by a key of each, leaving out those that are alone or cannot be read."""
+    """Divide groups of files by a key of each; what is alone then, or cannot be read, goes."""
 
     def readable_key(index: int) -> Hashable | None:
         with suppress(OSError):

@@ -1,8 +1,8 @@
 """Images whose category is probably wrong.
 
-`suspects.csv`, in the trained model directory, lists images whose category is probably wrong, the most
-suspicious first. Both data sets are judged by what a run knows anyway: the training images by their margins
-while they were learned, the validation images by predictions of a model that was not trained on them.
+`suspects.csv`, in the trained model directory, lists them, the most suspicious first. Both data sets
+are judged by what a run knows anyway: the training images by their margins while they were learned,
+the validation images by predictions of a model that was not trained on them.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from train_pytorch_model.formats.image_directory import ImageDirectory
 
 SUSPECTS = "suspects.csv"
 MAX_MARGIN = 0.35  # of a suspect: on clean digits, one image in a hundred is below
-MAX_SHARE = 0.1  # of the images: a network that has learned little doubts half of them
+MAX_FRACTION = 0.1  # of the images: a network that has learned little doubts half of them
 ROUNDING = 1e-6
 
 
@@ -41,46 +41,62 @@ class Suspect:
 
 
 def suspects_by_margin(margins: np.ndarray, others: np.ndarray) -> Suspects:
-    """Suspects by mean margins (N,) of the given categories over the best others (N,), 0 to 1; NaN:
-    none.
+    """Return the suspects among N training images.
+
+    The mean margins (N,) of their categories over the best other categories are from 0 to 1, and
+    NaN for an image without; `others` (N,) are the class indices of these categories.
     """
     order = np.argsort(margins, kind="stable")  # NaN last
-    chosen = order[margins[order] < MAX_MARGIN][: int(MAX_SHARE * len(order))]
+    suspicious = order[margins[order] < MAX_MARGIN]
+    chosen = suspicious[: int(MAX_FRACTION * len(margins))]
     return Suspects(chosen, others[chosen], margins[chosen], len(margins))
 
 
 def suspects_by_prediction(targets: np.ndarray, probabilities: np.ndarray) -> Suspects:
-    """Suspects among N images with targets (N,), by predictions (N, C) that did not learn from
-    them.
+    """Return the suspects among N images with targets (N,), by probabilities (N, C).
+
+    They are predictions of a model that did not learn from these images.
 
     Confident learning (Northcutt et al. 2021, Confident Learning: Estimating Uncertainty in Dataset
     Labels, equation 1): a category is confident if it is at least as probable as on average for the
     images that are given it. An image is suspect if its most probable confident category is not its
     own, nor is the most probable one.
     """
-    rows, num_classes = np.arange(len(targets)), probabilities.shape[1]
-    of_target = probabilities[rows, targets]  # (N,)
-    counts = np.bincount(targets, minlength=num_classes)
+    num_classes = probabilities.shape[1]
+    of_target = probabilities[np.arange(len(targets)), targets]  # (N,)
+    counts = np.bincount(targets, minlength=num_classes)  # (C,)
     thresholds = np.bincount(targets, of_target, num_classes) / np.maximum(counts, 1)  # (C,)
     is_confident = (probabilities >= thresholds - ROUNDING) & (counts > 0)  # (N, C)
-    proposed = np.where(is_confident, probabilities, -1).argmax(axis=1)
-    differs = (proposed != targets) & (probabilities.argmax(axis=1) != targets)
+    proposed = np.where(is_confident, probabilities, -1).argmax(axis=1)  # (N,)
+    predicted = probabilities.argmax(axis=1)  # (N,)
+    differs = (proposed != targets) & (predicted != targets)
     suspects = np.flatnonzero(differs & is_confident.any(axis=1))
     chosen = suspects[np.argsort(of_target[suspects], kind="stable")]
     return Suspects(chosen, proposed[chosen], of_target[chosen], len(targets))
 
 
 def suspect_rows(parts: Sequence[tuple[ImageDirectory, Suspects]]) -> list[Suspect]:
-    """The rows of suspects.csv from all data sets, as far down in the order of its own as each is."""
-    ranked = []
-    for images, found in parts:
-        columns = (found.indices.tolist(), found.proposed.tolist(), found.scores.tolist())
-        originals = images.original_names(found.indices)
-        for place, (index, proposed, score, original) in enumerate(
-            zip(*columns, originals, strict=True), 1
-        ):
-            given = images.categories[images.class_indices[index]]
-            better, file = images.categories[proposed], images.file_names[index]
-            suspect = Suspect(file, given, better, round(score, 4), images.port, original)
-            ranked.append((place / found.num_images, suspect))
-    return [suspect for _, suspect in sorted(ranked, key=lambda each: each[0])]
+    """Return the rows of suspects.csv, of all data sets.
+
+    They are merged by how far down each is in the order of its data set, as a fraction of it.
+    """
+    ranked: list[tuple[float, Suspect]] = []
+    for images, suspects in parts:
+        columns = (
+            suspects.indices.tolist(),
+            suspects.proposed.tolist(),
+            suspects.scores.tolist(),
+            images.original_names(suspects.indices),
+        )
+        for rank, (index, proposed, score, original) in enumerate(zip(*columns, strict=True), 1):
+            suspect = Suspect(
+                file=images.file_names[index],
+                given=images.categories[images.class_indices[index]],
+                proposed=images.categories[proposed],
+                score=round(score, 4),
+                dataset=images.port,
+                original=original,
+            )
+            ranked.append((rank / suspects.num_images, suspect))
+    ranked.sort(key=lambda rank_and_suspect: rank_and_suspect[0])
+    return [suspect for _, suspect in ranked]

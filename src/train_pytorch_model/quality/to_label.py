@@ -11,6 +11,15 @@ from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.writing import write_csv
 
 TO_LABEL = "to_label.csv"
+COLUMNS = (
+    "file_name",
+    "original",
+    "margin",
+    "Top 1",
+    "Top 1 Probability",
+    "Top 2",
+    "Top 2 Probability",
+)
 
 
 @dataclass(frozen=True)
@@ -31,28 +40,27 @@ class MostUncertain:
         self._heap: list[tuple[float, int, Candidate]] = []  # the largest margin first
 
     def add(self, indices: np.ndarray, probabilities: np.ndarray, features: np.ndarray) -> None:
-        """Add images by their indices (B,): their (B, at least two categories), and (B, F),
-        float32.
+        """Add images by their indices (B,), with probabilities (B, C) and features (B, F), float32.
+
+        There are at least two categories.
         """
-        tops = np.argsort(-probabilities, axis=1, kind="stable")[:, :2]
+        tops = np.argsort(-probabilities, axis=1, kind="stable")[:, :2]  # (B, 2)
         best = np.take_along_axis(probabilities, tops, axis=1).tolist()
         for row, index in enumerate(indices.tolist()):
-            rank = (best[row][1] - best[row][0], -index)
+            first, second = best[row]
+            rank = (second - first, -index)
             if len(self._heap) == self._size:
                 if rank < self._heap[0][:2]:
                     continue
                 heapq.heappop(self._heap)
-            candidate = Candidate(
-                index, tuple(tops[row].tolist()), tuple(best[row]), features[row].copy()
-            )
+            top = tuple(tops[row].tolist())
+            candidate = Candidate(index, top, (first, second), features[row].copy())
             heapq.heappush(self._heap, (*rank, candidate))
 
     def by_margin(self) -> list[Candidate]:
-        """The images, the most uncertain first."""
-        return [
-            candidate
-            for *_, candidate in sorted(self._heap, reverse=True, key=lambda each: each[:2])
-        ]
+        """Return the images, the most uncertain first."""
+        ordered = sorted(self._heap, key=lambda entry: entry[:2], reverse=True)
+        return [candidate for *_, candidate in ordered]
 
     def ranked(self) -> Iterator[Candidate]:
         """Yield the most uncertain image, then always the one least similar to all before it.
@@ -61,19 +69,17 @@ class MostUncertain:
         Learning for Convolutional Neural Networks: A Core-Set Approach): the first few have one of
         every kind.
         """
-        left = self.by_margin()
-        if not left:
+        candidates = self.by_margin()
+        if not candidates:
             return
-        features = np.stack([candidate.features for candidate in left])  # (K, F)
-        features /= np.maximum(
-            np.linalg.norm(features, axis=1, keepdims=True), np.finfo(np.float32).tiny
-        )
-        similarity = np.full(
-            len(left), -1.0, dtype=np.float32
-        )  # to the most similar one before; -1 to 1
+        features = np.stack([candidate.features for candidate in candidates])  # (K, F)
+        norms = np.linalg.norm(features, axis=1, keepdims=True)
+        features /= np.maximum(norms, np.finfo(np.float32).tiny)
+        # (K,), -1 to 1: of each to the most similar one before
+        similarity = np.full(len(candidates), -1.0, dtype=np.float32)
         chosen = 0
-        for _ in left:
-            yield left[chosen]
+        for _ in candidates:
+            yield candidates[chosen]
             similarity = np.maximum(similarity, features @ features[chosen])
             similarity[chosen] = np.inf  # is done
             chosen = int(similarity.argmin())
@@ -83,21 +89,21 @@ def write_to_label(
     root: Path, ranked: Sequence[Candidate], images: ImageDirectory, categories: Sequence[str]
 ) -> None:
     """Write `to_label.csv`: the images to label, in that order."""
-    originals = images.original_names(np.array([each.index for each in ranked], dtype=np.int64))
-    rows = [
-        [
-            "file_name",
-            "original",
-            "margin",
-            "Top 1",
-            "Top 1 Probability",
-            "Top 2",
-            "Top 2 Probability",
-        ]
-    ]
-    for each, original in zip(ranked, originals, strict=True):
-        tops = zip(each.top, each.probabilities, strict=True)
-        cells = [cell for index, value in tops for cell in (categories[index], f"{value:.6f}")]
-        margin = each.probabilities[0] - each.probabilities[1]  # 0 if the model cannot decide
-        rows.append([images.file_names[each.index], original, f"{margin:.6f}", *cells])
+    indices = np.array([candidate.index for candidate in ranked], dtype=np.int64)
+    rows: list[Sequence[str]] = [COLUMNS]
+    for candidate, original in zip(ranked, images.original_names(indices), strict=True):
+        first, second = candidate.top
+        first_probability, second_probability = candidate.probabilities
+        margin = first_probability - second_probability  # 0 if the model cannot decide
+        rows.append(
+            [
+                images.file_names[candidate.index],
+                original,
+                f"{margin:.6f}",
+                categories[first],
+                f"{first_probability:.6f}",
+                categories[second],
+                f"{second_probability:.6f}",
+            ]
+        )
     write_csv(root / TO_LABEL, rows)
