@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from train_pytorch_model.commands.score import OnImages
 from train_pytorch_model.config.options import Switch
 from train_pytorch_model.config.wording import counted
-from train_pytorch_model.evaluation.directory import PAGE, worst_first
+from train_pytorch_model.evaluation.directory import PAGE
 from train_pytorch_model.evaluation.metrics import TOP_K, Evaluation
+from train_pytorch_model.evaluation.tables import worst_first
 from train_pytorch_model.evaluation.verdict import describe_baseline, verdict
 from train_pytorch_model.inputs import opening
 from train_pytorch_model.inputs.opening import ScoringInputs

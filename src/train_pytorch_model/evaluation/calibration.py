@@ -16,7 +16,8 @@ MIN_IMAGES = 20  # to fit on: fewer say more about themselves than about the mod
 FOLDS = 5  # halves miss what is to be gained: their own temperatures scatter too much
 MAX_FITTED = 1 << 22  # logits; of more images, an even sample
 LIMITS = (0.05, 20.0)  # of an inverse temperature
-# Of inverse temperatures before any image is seen: what a few dozen images say is held back.
+# Standard deviation of inverse temperatures before any image is seen: what a few dozen images say
+# is held back.
 SPREAD = 0.5
 MIN_GAIN = 0.001  # of the loss: a temperature next to 1 would be noise
 MAX_STEPS = 50  # Newton's method takes about six
@@ -32,6 +33,7 @@ class ProbabilityQuality:
 
     @classmethod
     def of(cls, outcomes: Outcomes) -> "ProbabilityQuality":
+        """Measure the probabilities of at least one image."""
         error = calibration_of(outcomes.confidences, outcomes.target_ranks == 0).error
         return cls(float(losses_of(outcomes).mean()), error)
 
@@ -55,23 +57,31 @@ def fit_temperature(logits: np.ndarray, outcomes: Outcomes) -> Temperature:
     part may lose by chance.
     """
     if len(logits) < MIN_IMAGES:
-        return Temperature(1.0, ProbabilityQuality.of(outcomes), ProbabilityQuality.of(outcomes))
-    some = np.arange(0, len(logits), -(-logits.size // MAX_FITTED))
-    logits, outcomes = logits[some], outcomes.select(some)
+        quality = ProbabilityQuality.of(outcomes)
+        return Temperature(1.0, quality, quality)
+    every = -(-logits.size // MAX_FITTED)  # rounded up
+    sample = np.arange(0, len(logits), every)
+    logits = logits[sample]
+    outcomes = outcomes.select(sample)
+    targets = outcomes.targets
+
     before = ProbabilityQuality.of(outcomes)
-    targets, folds = outcomes.targets, np.arange(len(logits)) % FOLDS
-    fitted = np.array(
-        [_fit(logits[folds != each], targets[folds != each]) for each in range(FOLDS)]
-    )
-    after = ProbabilityQuality.of(calibrate(outcomes, logits, fitted[folds]))
+    folds = np.arange(len(logits)) % FOLDS
+    temperatures = []
+    for fold in range(FOLDS):
+        is_other = folds != fold
+        temperatures.append(_fit(logits[is_other], targets[is_other]))
+    calibrated = calibrate(outcomes, logits, np.array(temperatures)[folds])
+    after = ProbabilityQuality.of(calibrated)
     if after.loss >= (1 - MIN_GAIN) * before.loss:
         return Temperature(1.0, before, before)
     return Temperature(_fit(logits, targets), before, after)
 
 
 def calibrate(outcomes: Outcomes, logits: np.ndarray, temperature: float | np.ndarray) -> Outcomes:
-    """The outcomes of the same predictions at another temperature, one for all images or (N,)."""
-    probabilities, rows = softmax(logits / np.reshape(temperature, (-1, 1))), np.arange(len(logits))
+    """Return the outcomes of the same predictions at a temperature, one for all images or (N,)."""
+    probabilities = softmax(logits / np.reshape(temperature, (-1, 1)))
+    rows = np.arange(len(logits))
     return replace(
         outcomes,
         confidences=probabilities[rows, outcomes.predicted],
@@ -80,33 +90,34 @@ def calibrate(outcomes: Outcomes, logits: np.ndarray, temperature: float | np.nd
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """(N, C), float64: the probabilities for logits (N, C)."""
+    """Return the probabilities (N, C), float64, for logits (N, C)."""
     powers: np.ndarray = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
     powers /= powers.sum(axis=1, keepdims=True)
     return powers
 
 
 def describe_temperature(temperature: Temperature) -> str:
-    """What has been done about the probabilities, in words."""
-    before, after = temperature.before, temperature.after
+    """Return what has been done about the probabilities, in words."""
+    before = temperature.before
+    after = temperature.after
     if temperature.value == 1:
-        none = (
-            f"no temperature lowers the loss by {MIN_GAIN:.1%} on images that it was not fitted on"
+        return (
+            "The probabilities are those of the network: no temperature lowers the loss by"
+            f" {MIN_GAIN:.1%} on images that it was not fitted on (loss {before.loss:.4f},"
+            f" calibration error {before.error:.1%})."
         )
-        was = f"loss {before.loss:.4f}, calibration error {before.error:.1%}"
-        return f"The probabilities are those of the network: {none} ({was})."
     return (
         f"The probabilities are calibrated by a temperature of {temperature.value:.3f} in the last"
-        " layer. On"
-        f" validation images that it was not fitted on, the loss changes from {before.loss:.4f} to"
-        f" {after.loss:.4f}, and the calibration error from {before.error:.1%} to"
-        f" {after.error:.1%}."
+        " layer. On validation images that it was not fitted on, the loss changes from"
+        f" {before.loss:.4f} to {after.loss:.4f}, and the calibration error from"
+        f" {before.error:.1%} to {after.error:.1%}."
     )
 
 
 def _fit(logits: np.ndarray, targets: np.ndarray) -> float:
-    """The temperature of the lowest loss, by Newton's method within a bracket: the loss is convex
-    in 1/T.
+    """Return the temperature of the lowest loss of logits (N, C) with targets (N,).
+
+    It is found by Newton's method within a bracket: the loss is convex in 1/T.
 
     A normal distribution of the inverse temperature around 1, of deviation `SPREAD`, counts as much
     as an image, and so fades as they become more. The targets leave 1 / (N + 2) to the other
@@ -114,19 +125,28 @@ def _fit(logits: np.ndarray, targets: np.ndarray) -> float:
     every prediction is right, the plain loss has no minimum.
     """
     scores = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)  # (N, C)
-    of_target, doubt = scores[np.arange(len(scores)), targets], 1 / (len(scores) + 2)
-    of_others = (scores.sum(axis=1) - of_target) / (scores.shape[1] - 1)
-    wanted = ((1 - doubt) * of_target + doubt * of_others).mean()
-    held, inverse, (low, high) = 1 / (SPREAD**2 * len(scores)), 1.0, LIMITS
+    of_target = scores[np.arange(len(scores)), targets]  # (N,)
+    of_others = (scores.sum(axis=1) - of_target) / (scores.shape[1] - 1)  # (N,), their mean
+    doubt = 1 / (len(scores) + 2)
+    target_mean = ((1 - doubt) * of_target + doubt * of_others).mean()
+    prior = 1 / (SPREAD**2 * len(scores))
+
+    inverse = 1.0
+    low, high = LIMITS
     for _ in range(MAX_STEPS):
         probabilities = softmax(scores * inverse)
         means = (probabilities * scores).sum(axis=1)  # (N,)
-        slope = means.mean() - wanted + (inverse - 1) * held
-        curvature = ((probabilities * scores**2).sum(axis=1) - means**2).mean() + held
-        low, high = (low, inverse) if slope > 0 else (inverse, high)
-        step = inverse - slope / curvature if curvature > 0 else low
-        step = step if low < step < high else math.sqrt(low * high)
-        if abs(step - inverse) <= CONVERGED * inverse:
+        variances = (probabilities * scores**2).sum(axis=1) - means**2  # (N,)
+        slope = means.mean() - target_mean + (inverse - 1) * prior
+        curvature = variances.mean() + prior
+        if slope > 0:
+            high = inverse
+        else:
+            low = inverse
+        estimate = inverse - slope / curvature if curvature > 0 else low
+        if not low < estimate < high:
+            estimate = math.sqrt(low * high)
+        if abs(estimate - inverse) <= CONVERGED * inverse:
             break
-        inverse = step
+        inverse = estimate
     return 1 / inverse

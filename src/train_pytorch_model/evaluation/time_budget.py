@@ -27,30 +27,33 @@ class TimeBudget:
 
     @property
     def total_s(self) -> float:
+        """Return the duration of the run."""
         return self.computing_s + self.waiting_s + self.validation_s + self.rest_s
 
     @property
     def verdict(self) -> str:
-        """What limited the speed, as a sentence."""
+        """Return what limited the speed, as a sentence."""
         waiting = self.waiting_s / max(self.computing_s + self.waiting_s, 1e-9)
         spent = f"{waiting:.0%} of its time was spent waiting for images."
         if waiting < LIMITING_FRACTION:
             return f"Training was compute-bound: {spent}"
         return (
             f"Training was input-bound: {spent} More CPU cores help; so do smaller image files,"
-            " such as the"
-            " verb transform writes."
+            " such as the verb transform writes."
         )
 
 
 def budget_of(epochs: Sequence[EpochTimes], run_s: float) -> TimeBudget:
-    """The budget of a run of these epochs that took `run_s` seconds in all."""
-    training_s, waiting_s, validation_s = (
-        sum(getattr(epoch, name) for epoch in epochs)
-        for name in ("training_s", "waiting_s", "validation_s")
+    """Return the budget of a run of these epochs that took `run_s` seconds in all."""
+    training_s = sum(epoch.training_s for epoch in epochs)
+    waiting_s = sum(epoch.waiting_s for epoch in epochs)
+    validation_s = sum(epoch.validation_s for epoch in epochs)
+    return TimeBudget(
+        computing_s=max(training_s - waiting_s, 0.0),
+        waiting_s=waiting_s,
+        validation_s=validation_s,
+        rest_s=max(run_s - training_s - validation_s, 0.0),
     )
-    rest_s = max(run_s - training_s - validation_s, 0.0)
-    return TimeBudget(max(training_s - waiting_s, 0.0), waiting_s, validation_s, rest_s)
 
 
 def duration(seconds: float) -> str:

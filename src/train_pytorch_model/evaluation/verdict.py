@@ -14,57 +14,82 @@ MAX_NAME = 60  # characters
 
 
 def describe_baseline(evaluation: Evaluation, categories: Sequence[str]) -> str:
-    """What the baseline is, in words; `categories` are the names by class index."""
+    """Return what the baseline is, in words; `categories` are the names by class index."""
     largest = int(evaluation.per_class.support.argmax())
     return f"always guessing the largest category, {_quote(categories[largest])}"
 
 
 def verdict(evaluation: Evaluation, categories: Sequence[str]) -> str:
-    """What the evaluation means, most important first: sentences that may hold category names in
-    quotes.
+    """Return what the evaluation means, most important first.
+
+    It is a few sentences, which may hold category names in quotes.
     """
-    per_class = evaluation.per_class
-    present = np.flatnonzero(per_class.support)
+    present = np.flatnonzero(evaluation.per_class.support)
     if len(present) == 1:
         return (
             f"All images are of one category, {_quote(categories[present[0]])}: they do not show"
-            " whether the"
-            " model tells it from the others."
+            " whether the model tells it from the others."
         )
-    baseline, guess = evaluation.baseline, describe_baseline(evaluation, categories)
+    sentences = [
+        _about_accuracy(evaluation, categories),
+        _about_categories_never_predicted(evaluation, categories),
+        _about_few_images(evaluation),
+    ]
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _about_accuracy(evaluation: Evaluation, categories: Sequence[str]) -> str:
+    baseline = evaluation.baseline
     accuracy = f"{evaluation.accuracy:.1%}, {evaluation.correct:,} of {evaluation.images:,}"
     if not evaluation.is_better_than_guessing:
         verb = "is" if evaluation.accuracy <= baseline else "may be"
-        sentences = [
+        guess = describe_baseline(evaluation, categories)
+        return (
             f"The model {verb} no better than guessing: {accuracy}; {guess}, gives {baseline:.1%}."
-        ]
-    else:
-        start = f"Good: {accuracy}"
-        if min(evaluation.accuracy, evaluation.balanced_accuracy) < GOOD:
-            start = f"Better than guessing: {accuracy}, against {baseline:.1%}"
-        index = present[per_class.recall[present].argmin()]  # the weakest category
-        recall, support = float(per_class.recall[index]), int(per_class.support[index])
-        right = f"{round(recall * support):,} of {support:,}"
-        weakest = "" if recall == 1 else f"; weakest: {_quote(categories[index])}, {right}"
-        sentences = [f"{start}{weakest}."]
+        )
+    weakest = _weakest_category(evaluation, categories)
+    if min(evaluation.accuracy, evaluation.balanced_accuracy) < GOOD:
+        return f"Better than guessing: {accuracy}, against {baseline:.1%}{weakest}."
+    return f"Good: {accuracy}{weakest}."
+
+
+def _weakest_category(evaluation: Evaluation, categories: Sequence[str]) -> str:
+    """Return the end of a sentence about the lowest recall; empty if all recalls are 1."""
+    per_class = evaluation.per_class
+    present = np.flatnonzero(per_class.support)
+    index = present[per_class.recall[present].argmin()]
+    recall = float(per_class.recall[index])
+    support = int(per_class.support[index])
+    if recall == 1:
+        return ""
+    return f"; weakest: {_quote(categories[index])}, {round(recall * support):,} of {support:,}"
+
+
+def _about_categories_never_predicted(evaluation: Evaluation, categories: Sequence[str]) -> str:
+    per_class = evaluation.per_class
+    present = np.flatnonzero(per_class.support)
     never = present[per_class.predicted[present] == 0]
-    if len(never):
-        named = ", ".join(_quote(categories[index]) for index in never[:MAX_NAMED])
-        rest = f" and {len(never) - MAX_NAMED:,} more" if len(never) > MAX_NAMED else ""
-        is_or_are = "is" if len(never) == 1 else "are"
-        sentences.append(
-            f"{len(never):,} of {counted(len(present), 'category', 'categories')} {is_or_are} never"
-            f" predicted: {named}{rest}."
-        )
+    if len(never) == 0:
+        return ""
+    named = ", ".join(_quote(categories[index]) for index in never[:MAX_NAMED])
+    if len(never) > MAX_NAMED:
+        named += f" and {len(never) - MAX_NAMED:,} more"
+    verb = "is" if len(never) == 1 else "are"
+    total = counted(len(present), "category", "categories")
+    return f"{len(never):,} of {total} {verb} never predicted: {named}."
+
+
+def _about_few_images(evaluation: Evaluation) -> str:
     low, high = evaluation.accuracy_interval
-    if high - low > MAX_WIDTH:
-        few = counted(evaluation.images, "image", "images")
-        sentences.append(
-            f"On {few} this says next to nothing: the accuracy may be anything from {low:.0%} to"
-            f" {high:.0%}."
-        )
-    return " ".join(sentences)
+    if high - low <= MAX_WIDTH:
+        return ""
+    images = counted(evaluation.images, "image", "images")
+    return (
+        f"On {images} this says next to nothing: the accuracy may be anything from {low:.0%} to"
+        f" {high:.0%}."
+    )
 
 
 def _quote(name: str) -> str:
-    return repr(name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…")
+    shortened = name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
+    return repr(shortened)

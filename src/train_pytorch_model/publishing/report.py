@@ -11,7 +11,8 @@ import torch
 from train_pytorch_model import __version__
 from train_pytorch_model.config.wording import counted, parameter, reason_of
 from train_pytorch_model.evaluation import calibration
-from train_pytorch_model.evaluation.directory import CONFUSION_MATRIX, confusion_matrix
+from train_pytorch_model.evaluation.directory import CONFUSION_MATRIX
+from train_pytorch_model.evaluation.tables import confusion_matrix
 from train_pytorch_model.formats.trained_directory import REPORT
 from train_pytorch_model.formats.writing import csv_text
 from train_pytorch_model.inference.explain import explain

@@ -1,8 +1,8 @@
 """Images whose category is probably wrong.
 
-`suspects.csv`, in the trained model directory, lists them, the most suspicious first. Both data sets
-are judged by what a run knows anyway: the training images by their margins while they were learned,
-the validation images by predictions of a model that was not trained on them.
+`suspects.csv`, in the trained model directory, lists them, the most suspicious first. Both data
+sets are judged by what a run knows anyway: the training images by their margins while they were
+learned, the validation images by predictions of a model that was not trained on them.
 """
 
 from collections.abc import Sequence

@@ -33,7 +33,7 @@ class Candidate:
 
 
 class MostUncertain:
-    """The images with the smallest margins among any number of them, in memory for `size` of them."""
+    """The `size` images with the smallest margins among any number of them."""
 
     def __init__(self, size: int) -> None:
         self._size = size

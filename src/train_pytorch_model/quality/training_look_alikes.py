@@ -21,8 +21,8 @@ class TrainingLookAlikes:
     def of(cls, looks_alike: np.ndarray, is_hit: np.ndarray) -> "TrainingLookAlikes":
         """Count the images that look alike, and average the hits among the others.
 
-        `looks_alike` (N,), bool, is of all images; `is_hit` (M,), bool, says whether the predictions
-        for the others are right.
+        `looks_alike` (N,), bool, is of all images; `is_hit` (M,), bool, says whether the
+        predictions for the others are right.
         """
         accuracy_without = float(is_hit.mean()) if len(is_hit) else None
         return cls(int(looks_alike.sum()), len(looks_alike), accuracy_without)

@@ -3,11 +3,11 @@
 `twins.csv` lists them, so that validation does not measure what was memorized. What contradicts
 itself comes first, then pairs of a training and a validation image, then those within one data set:
 
-    port,file_name,category               an image
-    other_port,other_file_name,other_category   another that looks like it; of several copies, each is listed
-                                          with the first one
-    kind                                  identical (byte by byte), similar or mirrored
-    distance                              bits in which the perceptual hashes differ, of 128
+    port,file_name,category                     an image
+    other_port,other_file_name,other_category   another that looks like it; of several copies, each
+                                                is listed with the first one
+    kind                                        identical (byte by byte), similar or mirrored
+    distance                                    bits in which the hashes differ, of 128
 """
 
 from dataclasses import dataclass

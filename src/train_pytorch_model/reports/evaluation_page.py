@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from train_pytorch_model.evaluation import directory, verdict
+from train_pytorch_model.evaluation import tables, verdict
 from train_pytorch_model.evaluation.metrics import PERCENTS, Confusion, Evaluation, Outcomes
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
@@ -68,8 +68,8 @@ def common_values(evaluation: Evaluation, spec: ClassifierSpec) -> dict[str, Any
         "verdict": verdict.verdict(evaluation, spec.categories),
         "baseline": (evaluation.baseline, verdict.describe_baseline(evaluation, spec.categories)),
         "confusion": _confusion_view(evaluation, spec.categories),
-        "pairs": directory.confused_rows(evaluation, spec.categories, MAX_PAIRS),
-        "rows": directory.worst_first(evaluation, spec.categories)[:MAX_ROWS],
+        "pairs": tables.confused_rows(evaluation, spec.categories, MAX_PAIRS),
+        "rows": tables.worst_first(evaluation, spec.categories)[:MAX_ROWS],
         "bins": evaluation.calibration.bins,
         "answers": answers,
     }

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from train_pytorch_model.config.wording import counted
-from train_pytorch_model.evaluation.directory import Prediction, prediction_rows
 from train_pytorch_model.evaluation.metrics import Evaluation, Outcomes
+from train_pytorch_model.evaluation.tables import Prediction, prediction_rows
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.decoding import Colours
 from train_pytorch_model.image_classifier.spec import ClassifierSpec

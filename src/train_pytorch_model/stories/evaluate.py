@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.evaluation import directory, metrics
+from train_pytorch_model.evaluation import directory, metrics, tables
 from train_pytorch_model.evaluation.metrics import Evaluation, Outcomes, outcomes_of
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.inference.explain import explain
@@ -47,7 +47,7 @@ def evaluate(inputs: ScoringInputs, output: Path, world: World) -> Evaluation | 
         familiar = compare_with_training(known, np.concatenate(hashes), is_hit)
         if seen := familiar.describe() if familiar else "":
             logger.warning(seen)
-        mistakes = directory.prediction_rows(outcomes, evaluated.mistakes, images, indices)
+        mistakes = tables.prediction_rows(outcomes, evaluated.mistakes, images, indices)
         directory.write_numbers(
             root, evaluated, spec.categories, mistakes, num_unreadable, familiar
         )

@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
-from train_pytorch_model.evaluation.directory import MAX_PAIRS, Prediction, write_numbers
+from train_pytorch_model.evaluation.directory import MAX_PAIRS, write_numbers
 from train_pytorch_model.evaluation.metrics import Evaluation, evaluate, outcomes_of
+from train_pytorch_model.evaluation.tables import Prediction
 
 # The first category is plain; the others break lines, cells or formats; the last has no image.
 CATEGORIES = ("cat", 'a "quoted", name', "two\nlines", "=1+1", "חתול")

@@ -16,7 +16,6 @@ from sklearn.metrics import (
     top_k_accuracy_score,
 )
 
-from train_pytorch_model.evaluation.directory import category_rows, confused_rows, worst_first
 from train_pytorch_model.evaluation.metrics import (
     NUM_BINS,
     THRESHOLDS,
@@ -28,6 +27,7 @@ from train_pytorch_model.evaluation.metrics import (
     join,
     outcomes_of,
 )
+from train_pytorch_model.evaluation.tables import category_rows, confused_rows, worst_first
 
 
 def draw(seed: int, images: int, classes: int, absent: int = 0) -> tuple[np.ndarray, np.ndarray]:
