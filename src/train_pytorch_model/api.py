@@ -20,7 +20,7 @@ from PIL import Image
 
 from train_pytorch_model.commands.fit import Fit
 from train_pytorch_model.commands.program import NAMES, REMARKS
-from train_pytorch_model.config.recipe import Augmentation, OptimizerName, PrecisionName, Recipe
+from train_pytorch_model.config.recipe import Augmentation, OptimizerOrAuto, PrecisionName, Recipe
 from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.errors import ParameterError, TrainingError
 from train_pytorch_model.evaluation.directory import PAGE
@@ -167,7 +167,7 @@ class FitOptions(TypedDict, total=False):
     freeze_backbone: bool
     white_level: int | None
     background: tuple[int, int, int]
-    optimizer: OptimizerName
+    optimizer: OptimizerOrAuto
     precision: PrecisionName
     mean: tuple[float, float, float] | None
     std: tuple[float, float, float] | None

@@ -78,7 +78,7 @@ def make_step(
 
     from train_pytorch_model.networks.batch_norms import freeze_statistics, set_training_mode
     from train_pytorch_model.networks.dry_runs import count_first_parameters
-    from train_pytorch_model.training.fine_tuning import KEPT_SHARE
+    from train_pytorch_model.training.fine_tuning import FROZEN_FRACTION
 
     layout = torch.channels_last if channels_last else torch.contiguous_format
     network = (
@@ -86,7 +86,7 @@ def make_step(
     )
     if is_fine_tuned:
         for parameter in islice(
-            network.parameters(), count_first_parameters(network, size, size, KEPT_SHARE)
+            network.parameters(), count_first_parameters(network, size, size, FROZEN_FRACTION)
         ):
             parameter.requires_grad_(False)
         freeze_statistics(network)

@@ -20,7 +20,7 @@ MIN_IMAGE_SIZE = 8
 MIN_EARLY_SIZE = 64  # in smaller images, some kernel weights see only padding until the last epochs
 
 Augmentation = Literal["none", "padded-crop", "random-resized-crop"]
-OptimizerName = Literal["auto", "sgd", "adamw"]
+OptimizerOrAuto = Literal["auto", "sgd", "adamw"]
 PrecisionName = Literal["auto", "float32", "bfloat16", "float16"]
 # Each description completes "… should be".
 _FROM_TO = f"from {MIN_IMAGE_SIZE} to {MAX_IMAGE_SIZE}"
@@ -99,7 +99,7 @@ class Recipe:
     """
     background: Annotated[tuple[Byte, Byte, Byte], shown_as("RED GREEN BLUE")] = (255, 255, 255)
     """What is seen through transparent pixels, each 0 to 255. By default white."""
-    optimizer: OptimizerName = "auto"
+    optimizer: OptimizerOrAuto = "auto"
     """auto: AdamW from scratch without batch norms, as in ViT, Swin and ConvNeXt, else SGD."""
     precision: PrecisionName = "auto"
     """Training and validation precision. auto: bfloat16 or float16 if the hardware has it, else
@@ -186,7 +186,7 @@ class OpenRecipe:
     freeze_backbone: bool
     background: tuple[int, int, int]
     white_level: int | None
-    optimizer: OptimizerName
+    optimizer: OptimizerOrAuto
     """`auto` is left to the plan, which knows the network."""
     precision: PrecisionName
     """`auto` is left to the hardware: runs on different hardware have the same recipe."""

@@ -153,9 +153,13 @@ def start_engine(plan: Plan, fitted: int | None = None) -> Engine:
     normalize = Normalize(inputs.spec.mean, inputs.spec.std)
     model: nn.Module = nn.Sequential(normalize, network).to(world.device)
     model = model.to(memory_format=torch.channels_last)
-    factors = prepare_fine_tuning(model, inputs, config, world, plan.optimizer.name)
+    lr_factors = prepare_fine_tuning(
+        model, inputs, config, world, plan.schedule.peak_lr, plan.optimizer.name
+    )
+    head = network.get_submodule(plan.head)
     if plan.cache.views:
-        model = frozen_backbone.OnFrozenBackbone(model, network.get_submodule(plan.head))
+        model = frozen_backbone.OnFrozenBackbone(model, head)
+    factors = lr_factors.by_parameter(network, head)
     optimizer = make_optimizer(network, factors, plan.optimizer.name)
     scaler = plan.precision.scaler(world.device)
 
@@ -186,12 +190,6 @@ def start_engine(plan: Plan, fitted: int | None = None) -> Engine:
         gradients=gradients,
     )
     take_step: Step = CudaGraphStep(step, trials.compiled) if is_replayed else step
-    head = next(network.get_submodule(plan.head).parameters())
-    body = next(islice(network.parameters(), plan.num_kept, None))
-    lr_factors = LearningRateFactors(
-        head=factors.get(head, 1.0),
-        backbone=factors.get(body, 1.0) if body.requires_grad else 1.0,
-    )
     return Engine(plan, network, model, optimizer, scaler, take_step, lr_factors, micro_batch)
 
 
@@ -205,7 +203,7 @@ def _make_network(plan: Plan) -> nn.Module:
     network = build.build_model(inputs.model, inputs.categories)
     if inputs.recipe.freeze_backbone:
         frozen_backbone.freeze_backbone(network, inputs.model.architecture)
-    for parameter in islice(network.parameters(), plan.num_kept):
+    for parameter in islice(network.parameters(), plan.num_frozen):
         parameter.requires_grad_(False)
     batch_norms.raise_momentum(network, plan.steps_per_epoch)
     if not (inputs.model.is_pretrained or inputs.model.is_trained or inputs.recipe.freeze_backbone):

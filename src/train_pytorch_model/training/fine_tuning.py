@@ -53,14 +53,13 @@ HEAD_STEP = 4.0
 # better on textures.
 FULL_RATE_EPOCHS = 10
 ADAMW_HEAD_FACTOR = 10.0  # of the backbone's learning rate
-# Of the multiplications, by the first layers: a ResNet-18's step takes 0.7 of the time, and learns
-# as well.
-KEPT_SHARE = 0.33
+# Of the multiplications, by the first layers, which stay as they are: a ResNet-18's step takes 0.7
+# of the time, and learns as well.
+FROZEN_FRACTION = 0.33
 MAX_FACTOR = 100.0  # for features close to zero
 MAX_IMAGES = 16  # sampled: the squared norms of single photographs differ by a fifth
-MAX_PIXELS = (
-    MAX_IMAGES << 18
-)  # over all of them: a step split into micro-batches leaves no memory for more
+# Over all of them: a step split into micro-batches leaves no memory for more.
+MAX_PIXELS = MAX_IMAGES << 18
 
 
 @dataclass(frozen=True)
@@ -70,68 +69,116 @@ class LearningRateFactors:
     head: float = 1.0
     backbone: float = 1.0  # 1 as well if it is frozen
 
+    def by_parameter(self, network: nn.Module, head: nn.Module) -> dict[nn.Parameter, float]:
+        """Return the factor of each parameter of a network, of which `head` is the last layer."""
+        factors = dict.fromkeys(network.parameters(), self.backbone)
+        return factors | dict.fromkeys(head.parameters(), self.head)
+
 
 def prepare_fine_tuning(
     model: nn.Module,
     inputs: TrainingInputs,
     config: TrainConfig,
     world: World,
-    kind: OptimizerName = "sgd",
-) -> dict[nn.Parameter, float]:
-    """Prepare batch norms and head; return learning rate factors: parameter → multiple of the
-    schedule's.
+    peak_lr: float,
+    optimizer: OptimizerName = "sgd",
+) -> LearningRateFactors:
+    """Prepare batch norms, and return the learning rates of head and backbone; collective.
 
-    Random weights and weights trained for these very categories are left alone, and nothing is
-    returned. The same on all processes. `model` maps uint8 images (B, 3, H, W) to logits; its first
-    module normalizes.
+    Random weights and weights trained for these very categories are left alone: all their factors
+    are 1. `model` maps uint8 images (B, 3, H, W) to logits; its first module normalizes.
     """
     if not inputs.model.is_fine_tuned_for(inputs.categories):
-        return {}
+        return LearningRateFactors()
     network = model.get_submodule("1")
     head = network.get_submodule(head_of(inputs.model.architecture, network))
+    squared_norm = _prepare_batch_norms(model, head, inputs, config.batch_size, world)
+    if optimizer == "adamw":
+        factors = _factors_of_adamw(config.epochs)
+    else:
+        factors = _factors_of_sgd(model, squared_norm, config.epochs, peak_lr)
+    # Two digits: the last bits differ between machines, and a run may resume on another one.
+    head_factor = float(f"{factors.head:.2g}")
+    backbone_factor = float(f"{factors.backbone:.2g}")
+    if inputs.recipe.freeze_backbone:
+        backbone_factor = 1.0
+    return LearningRateFactors(head_factor, backbone_factor)
+
+
+def _prepare_batch_norms(
+    model: nn.Module, head: nn.Module, inputs: TrainingInputs, batch_size: int, world: World
+) -> float:
+    """Freeze statistics, moved towards the new images'; return the features' mean squared norm.
+
+    The main process computes both for all. The norm is 0 if there are too few readable images.
+    """
     batch_norms.freeze_statistics(model)
-    square = 0.0
+    squared_norm = 0.0
     if world.is_main:
-        images = sample_images(inputs, num_sampled(inputs, config.batch_size), world).to(
-            world.device
-        )
+        images = sample_images(inputs, num_sampled(inputs, batch_size), world).to(world.device)
         if len(images) > 1:  # batch norms may need two
             batch_norms.blend_statistics(model, images, STATISTICS_FRACTION)
-            square = mean_squared_norm(model, head, images)
-    square, shared = world.broadcast((square, batch_norms.running_statistics(model).cpu()))
-    batch_norms.set_running_statistics(model, shared)
-    peak_lr, slower = config.learning_rate * world.size, min(1.0, FULL_RATE_EPOCHS / config.epochs)
-    if kind == "adamw":  # whose steps do not depend on the norms of filters and features
-        factors = slower, slower * ADAMW_HEAD_FACTOR
-    else:
-        # Below the default learning rate, the head's falls in proportion; above it, or with many
-        # processes, the head's stays constant.
-        fast = HEAD_STEP / (square * max(peak_lr, TrainConfig.learning_rate)) if square > 0 else 1.0
-        filters = [
-            module.weight.detach() for module in model.modules() if isinstance(module, nn.Conv2d)
-        ]
-        squares = [float(each.flatten(1).square().sum(dim=1).mean()) for each in filters]
-        has_norms = any(batch_norms.batch_norms(model))  # without, no statistics are frozen
-        max_lr = MAX_LR * statistics.median(squares) if has_norms else math.inf
-        factors = min(slower, max_lr / peak_lr), min(MAX_FACTOR, slower * fast)
-    # Two digits: the last bits differ between machines, and a run may resume on another one.
-    of_body, of_head = (float(f"{factor:.2g}") for factor in factors)
-    return dict.fromkeys(model.parameters(), of_body) | dict.fromkeys(head.parameters(), of_head)
+            squared_norm = mean_squared_norm(model, head, images)
+    statistics_of_main = batch_norms.running_statistics(model).cpu()
+    squared_norm, statistics_of_main = world.broadcast((squared_norm, statistics_of_main))
+    batch_norms.set_running_statistics(model, statistics_of_main)
+    return squared_norm
+
+
+def _factors_of_adamw(epochs: int) -> LearningRateFactors:
+    """Return the factors for AdamW, whose steps do not depend on norms of filters and features."""
+    backbone = _factor_of_length(epochs)
+    return LearningRateFactors(head=backbone * ADAMW_HEAD_FACTOR, backbone=backbone)
+
+
+def _factors_of_sgd(
+    model: nn.Module, squared_norm: float, epochs: int, peak_lr: float
+) -> LearningRateFactors:
+    """Return the factors for SGD, by the squared norms of features and filters."""
+    length_factor = _factor_of_length(epochs)
+    # Below the default learning rate, the head's falls in proportion; above it, or with many
+    # processes, the head's stays constant.
+    head_factor = 1.0
+    if squared_norm > 0:
+        head_factor = HEAD_STEP / (squared_norm * max(peak_lr, TrainConfig.learning_rate))
+    return LearningRateFactors(
+        head=min(MAX_FACTOR, length_factor * head_factor),
+        backbone=min(length_factor, _max_lr_of_filters(model) / peak_lr),
+    )
+
+
+def _factor_of_length(epochs: int) -> float:
+    return min(1.0, FULL_RATE_EPOCHS / epochs)
+
+
+def _max_lr_of_filters(model: nn.Module) -> float:
+    """Return the highest learning rate that the filters tolerate with frozen statistics."""
+    if not any(batch_norms.batch_norms(model)):
+        return math.inf
+    filters = [
+        module.weight.detach() for module in model.modules() if isinstance(module, nn.Conv2d)
+    ]
+    squared_norms = [float(each.flatten(1).square().sum(dim=1).mean()) for each in filters]
+    return MAX_LR * statistics.median(squared_norms)
 
 
 def num_sampled(inputs: TrainingInputs, batch_size: int) -> int:
-    """How many training images are sampled for batch norm statistics and feature norms."""
-    fitting = min(MAX_IMAGES, batch_size, MAX_PIXELS // inputs.training_framing.num_pixels)
-    return min(len(inputs.training), max(2, fitting))
+    """Return how many training images are sampled for batch norm statistics and feature norms."""
+    most = min(MAX_IMAGES, batch_size, MAX_PIXELS // inputs.training_framing.num_pixels)
+    return min(len(inputs.training), max(2, most))
 
 
 def sample_images(inputs: TrainingInputs, count: int, world: World) -> Tensor:
-    """(B, 3, H, W), uint8: training images, evenly spaced from the first to the last."""
-    images, framing = inputs.training, inputs.training_framing
+    """Return training images (B, 3, H, W), uint8, evenly spaced from the first to the last.
+
+    There are fewer than `count` if some are unreadable, which training reports.
+    """
+    images = inputs.training
+    framing = inputs.training_framing
     pixels: list[Pixels] = []
     with start_decoders(world) as decoders:
         for index in evenly_spaced(len(images), count).tolist():
-            with suppress(UnreadableImageError):  # training reports it
+            with suppress(UnreadableImageError):
                 decoded = decoders.decode(images.path(index), framing.short_side, framing.colours)
                 pixels.append(view(decoded, framing))
     if not pixels:
@@ -141,8 +188,9 @@ def sample_images(inputs: TrainingInputs, count: int, world: World) -> Tensor:
 
 @torch.no_grad()
 def mean_squared_norm(model: nn.Module, head: nn.Module, images: Tensor) -> float:
-    """The mean squared norm of the head's input features in training, for images (B, 3, H, W),
-    uint8.
+    """Return the mean squared norm of the features that `head` gets in training.
+
+    The images (B, 3, H, W) are uint8.
     """
     batch_norms.set_training_mode(model)
     with recording_inputs(head) as features:

@@ -1,9 +1,9 @@
-"""The optimizer, chosen by the network and the images."""
+"""The optimizer, chosen by the network and its weights."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -33,18 +33,20 @@ class OptimizerChoice:
 
     @property
     def rate(self) -> float:
-        """What the learning rate is multiplied by."""
+        """Return what the learning rate is multiplied by."""
         return ADAMW_RATE if self.name == "adamw" else 1.0
 
     def __str__(self) -> str:
-        return f"{'AdamW' if self.name == 'adamw' else 'SGD'} ({self.reason})"
+        title = "AdamW" if self.name == "adamw" else "SGD"
+        return f"{title} ({self.reason})"
 
 
 def choose_optimizer(
     recipe: DecidedRecipe, network: nn.Module, is_trained: bool
 ) -> OptimizerChoice:
-    """The recipe's; for `auto`, AdamW without batch norms from random weights, so not if
-    `is_trained`.
+    """Return the recipe's optimizer; for `auto`, AdamW from random weights without batch norms.
+
+    `is_trained` says whether the weights have been trained before.
     """
     if recipe.optimizer != "auto":
         return OptimizerChoice(recipe.optimizer, "the recipe says so")
@@ -59,36 +61,28 @@ def choose_optimizer(
 
 def make_optimizer(
     network: nn.Module,
-    factors: Mapping[nn.Parameter, float] = MappingProxyType({}),
+    lr_factors: Mapping[nn.Parameter, float] = MappingProxyType({}),
     name: OptimizerName = "sgd",
 ) -> Optimizer:
-    """The optimizer of all trainable parameters; each step sets their rates, scaled by their
-    `factors`.
+    """Return the optimizer of all trainable parameters.
+
+    Each step sets their learning rates, multiplied by their `lr_factors`, 1 for those without.
     """
-    trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    weight_decay = WEIGHT_DECAY if name == "sgd" else ADAMW_WEIGHT_DECAY
-    groups: dict[tuple[bool, float], list[nn.Parameter]] = {}
-    for parameter in trained:
-        groups.setdefault((parameter.ndim > 1, factors.get(parameter, 1.0)), []).append(parameter)
-    settings = [
-        {
-            "params": parameters,
-            "weight_decay": weight_decay if is_decayed else 0.0,
-            "lr_factor": factor,
-        }
-        for (is_decayed, factor), parameters in groups.items()
-    ]
-    # Fused: 2.3 times as fast as the for-loop implementation on a CPU. Their state exists from the
-    # beginning: checkpoints and CUDA graphs need it, and if the scaler skipped the first step, SGD
-    # would continue from uninitialized momentum.
+    trainable = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    # Fused: 2.3 times as fast as the for-loop implementation on a CPU. The optimizer's state exists
+    # from the beginning: checkpoints and CUDA graphs need it, and if the scaler skipped the first
+    # step, SGD would continue from uninitialized momentum.
     if name == "sgd":
-        optimizer: Optimizer = SGD(settings, lr=0.0, momentum=MOMENTUM, nesterov=True, fused=True)
-        for parameter in trained:
+        groups = _parameter_groups(trainable, WEIGHT_DECAY, lr_factors)
+        optimizer: Optimizer = SGD(groups, lr=0.0, momentum=MOMENTUM, nesterov=True, fused=True)
+        for parameter in trainable:
             optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         return optimizer
-    is_captured = any(parameter.is_cuda for parameter in trained)
-    optimizer = AdamW(settings, lr=0.0, fused=True, capturable=is_captured)
-    for parameter in trained:
+
+    groups = _parameter_groups(trainable, ADAMW_WEIGHT_DECAY, lr_factors)
+    is_capturable = any(parameter.is_cuda for parameter in trainable)
+    optimizer = AdamW(groups, lr=0.0, fused=True, capturable=is_capturable)
+    for parameter in trainable:
         optimizer.state[parameter] = {
             "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
             "exp_avg": torch.zeros_like(parameter),
@@ -97,16 +91,39 @@ def make_optimizer(
     return optimizer
 
 
+def _parameter_groups(
+    parameters: Sequence[nn.Parameter],
+    weight_decay: float,
+    lr_factors: Mapping[nn.Parameter, float],
+) -> list[dict[str, Any]]:
+    """Return the optimizer's groups: of parameters that share weight decay and learning rate."""
+    groups: dict[tuple[bool, float], list[nn.Parameter]] = {}
+    for parameter in parameters:
+        is_decayed = parameter.ndim > 1
+        lr_factor = lr_factors.get(parameter, 1.0)
+        groups.setdefault((is_decayed, lr_factor), []).append(parameter)
+    return [
+        {
+            "params": group,
+            "weight_decay": weight_decay if is_decayed else 0.0,
+            "lr_factor": lr_factor,
+        }
+        for (is_decayed, lr_factor), group in groups.items()
+    ]
+
+
 def momentum_of(optimizer: Optimizer, network: nn.Module) -> dict[str, Tensor]:
-    """The optimizer's tensors: for SGD by the parameter's name, for AdamW by `NAME.exp_avg` and so
-    on.
+    """Return the optimizer's tensors by name.
+
+    For SGD that is the parameter's name, for AdamW `NAME.exp_avg` and so on.
     """
-    return {
-        name if key == "momentum_buffer" else f"{name}.{key}": value
-        for name, parameter in network.named_parameters()
-        if parameter.requires_grad
-        for key, value in optimizer.state[parameter].items()
-    }
+    tensors = {}
+    for name, parameter in network.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        for key, tensor in optimizer.state[parameter].items():
+            tensors[name if key == "momentum_buffer" else f"{name}.{key}"] = tensor
+    return tensors
 
 
 def set_learning_rate(optimizer: Optimizer, lr: float | Tensor) -> None:

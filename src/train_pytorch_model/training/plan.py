@@ -41,7 +41,7 @@ class Plan:
     framings: tuple[Framing, ...]  # framing of the training images, by epoch
     min_local_batch: int  # the fewest images of a step that batch norm can work on
     keeps_statistics: bool  # whether batch norms are fine-tuned with frozen, pretrained statistics
-    num_kept: (
+    num_frozen: (
         int  # how many first parameters fine-tuning leaves as they are; 0 for a frozen backbone
     )
     steps_per_epoch: int
@@ -98,14 +98,16 @@ def make_plan(config: TrainConfig, inputs: TrainingInputs, world: World) -> Plan
         views = (
             Views(1 + recipe.horizontal_flip, width, precision.dtype.itemsize) if width else None
         )
-    num_kept = 0
+    num_frozen = 0
     if (
         is_fine_tuned
         and not recipe.freeze_backbone
         and config.epochs <= fine_tuning.FULL_RATE_EPOCHS
     ):
-        share = fine_tuning.KEPT_SHARE
-        num_kept = dry_runs.count_first_parameters(network, smallest.height, smallest.width, share)
+        share = fine_tuning.FROZEN_FRACTION
+        num_frozen = dry_runs.count_first_parameters(
+            network, smallest.height, smallest.width, share
+        )
     return Plan(
         config=config,
         inputs=inputs,
@@ -115,7 +117,7 @@ def make_plan(config: TrainConfig, inputs: TrainingInputs, world: World) -> Plan
         framings=framings,
         min_local_batch=least,
         keeps_statistics=is_fine_tuned and any(batch_norms(network)) and not recipe.freeze_backbone,
-        num_kept=num_kept,
+        num_frozen=num_frozen,
         steps_per_epoch=steps_per_epoch,
         optimizer=optimizer,
         schedule=PolynomialSchedule(

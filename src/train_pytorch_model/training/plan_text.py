@@ -60,9 +60,9 @@ def describe(plan: Plan, lr_factors: LearningRateFactors) -> dict[str, str]:
     if plan.optimizer.name != "sgd" or recipe.optimizer != "auto":
         facts["Optimizer"] = str(plan.optimizer)
     facts["Peak LR"] = _learning_rates(plan, lr_factors)
-    if plan.num_kept:
+    if plan.num_frozen:
         facts["Fine-tuning"] = (
-            f"the first {fine_tuning.KEPT_SHARE:.0%} of the computation stays as given"
+            f"the first {fine_tuning.FROZEN_FRACTION:.0%} of the computation stays as given"
         )
     if plan.keeps_statistics:
         facts["Batch norms"] = (

@@ -7,8 +7,7 @@ POWER = 2  # of the learning rate's decay
 
 @dataclass(frozen=True)
 class PolynomialSchedule:
-    """Linear warmup and polynomial decay. Step → learning rate: a pure function, with no state to
-    save.
+    """Linear warmup and polynomial decay: a pure function of the step, with no state to save.
 
     With W = `warmup_steps` and T = `total_steps`, step s (counted from 0) has the learning rate
     `peak_lr * (s + 1) / W` for s < W, then `peak_lr * (1 - (s - W) / (T - W)) ** 2`:

@@ -188,7 +188,7 @@ CONTENDERS = (
     Contender("no CutMix", by_recipe(precision="float32", cutmix=0.0)),
     Contender("small images first", small_images_first),
     *(
-        Contender(f"first layers kept, {share:.0%}", with_constant("KEPT_SHARE", share))
+        Contender(f"first layers kept, {share:.0%}", with_constant("FROZEN_FRACTION", share))
         for share in (0.0, 0.33, 0.55)
     ),
     Contender("the last layer only", by_recipe(precision="float32", freeze_backbone=True)),

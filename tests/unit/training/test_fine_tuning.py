@@ -33,6 +33,7 @@ from train_pytorch_model.training.fine_tuning import (
     prepare_fine_tuning,
     sample_images,
 )
+from train_pytorch_model.training.optimizer import OptimizerName
 from train_pytorch_model.training.plan import make_plan
 from train_pytorch_model.training.plan_text import describe, params_of
 
@@ -70,13 +71,21 @@ def model_of(network: nn.Module) -> nn.Sequential:
     return nn.Sequential(Normalize(HALF, HALF), network)
 
 
+def prepare(
+    network: nn.Module,
+    inputs: TrainingInputs,
+    learning_rate: float = 0.001,
+    epochs: int = 5,
+    optimizer: OptimizerName = "sgd",
+) -> LearningRateFactors:
+    config = TrainConfig(learning_rate=learning_rate, epochs=epochs)
+    return prepare_fine_tuning(model_of(network), inputs, config, ALONE, learning_rate, optimizer)
+
+
 def factor_of(
     inputs: TrainingInputs, network: Mean, learning_rate: float = 0.001, epochs: int = 5
 ) -> float:
-    config = TrainConfig(learning_rate=learning_rate, epochs=epochs)
-    factors = prepare_fine_tuning(model_of(network), inputs, config, ALONE)
-    (factor,) = {factors[parameter] for parameter in network.fc.parameters()}
-    return factor
+    return prepare(network, inputs, learning_rate, epochs).head
 
 
 @pytest.mark.parametrize(
@@ -96,22 +105,22 @@ def test_a_new_head_has_a_higher_learning_rate_than_trained_weights(
     tmp_path: Path, is_pretrained: bool, categories: tuple[str, ...], is_faster: bool
 ) -> None:
     inputs, network = inputs_of(tmp_path, is_pretrained, categories), Mean(10.0)
-    factors = prepare_fine_tuning(model_of(network), inputs, TrainConfig(), ALONE)
-    assert set(factors) == (set(network.parameters()) if is_faster else set())
-    assert all(factors[parameter] > 1 for parameter in network.fc.parameters() if is_faster)
-    assert all(factors[parameter] == 1 for parameter in network.body.parameters() if is_faster)
+    factors = prepare(network, inputs)
+    assert (factors.head > 1) is is_faster
+    assert factors.head >= 1
+    assert factors.backbone == 1
+    by_parameter = factors.by_parameter(network, network.fc)
+    assert set(by_parameter) == set(network.parameters())
+    assert {by_parameter[parameter] for parameter in network.fc.parameters()} == {factors.head}
+    assert {by_parameter[parameter] for parameter in network.body.parameters()} == {1.0}
     assert network.training
 
 
 def test_with_adamw_the_heads_learning_rate_does_not_depend_on_its_inputs(tmp_path: Path) -> None:
     inputs = inputs_of(tmp_path)
     for scale in (1.0, 10.0):
-        network = Mean(scale)
-        factors = prepare_fine_tuning(
-            model_of(network), inputs, TrainConfig(epochs=20), ALONE, "adamw"
-        )
-        assert {factors[parameter] for parameter in network.fc.parameters()} == {5.0}
-        assert {factors[parameter] for parameter in network.body.parameters()} == {0.5}
+        factors = prepare(Mean(scale), inputs, epochs=20, optimizer="adamw")
+        assert factors == LearningRateFactors(head=5.0, backbone=0.5)
 
 
 def test_the_plan_names_adamw_and_what_it_does_to_the_learning_rate(tmp_path: Path) -> None:
@@ -149,8 +158,7 @@ def test_batch_norm_statistics_move_towards_the_images_and_are_frozen(tmp_path: 
     inputs = inputs_of(tmp_path, architecture="mobilenet_v3_small")
     network = build("mobilenet_v3_small", False, 3)
     given = copy.deepcopy(network)
-    factors = prepare_fine_tuning(model_of(network), inputs, TrainConfig(), ALONE)
-    assert set(factors) == set(network.parameters())
+    prepare(network, inputs)
     assert not any(module._forward_pre_hooks for module in network.modules())
     torch.testing.assert_close(list(network.parameters()), list(given.parameters()), rtol=0, atol=0)
     images = Normalize(HALF, HALF)(sample_images(inputs, 12, ALONE))
@@ -182,13 +190,7 @@ def test_the_learning_rate_of_filters_is_capped_by_their_norm(
         if isinstance(module, nn.Conv2d):
             filters = module.weight.detach().flatten(1)
             filters *= length / filters.norm(dim=1, keepdim=True)
-    factors = prepare_fine_tuning(
-        model_of(network), inputs, TrainConfig(learning_rate=peak_lr), ALONE
-    )
-    head = set(network.get_submodule("fc").parameters())
-    assert {factors[parameter] for parameter in network.parameters() if parameter not in head} == {
-        factor
-    }
+    assert prepare(network, inputs, learning_rate=peak_lr).backbone == factor
 
 
 def test_layers_that_are_not_trained_keep_their_statistics(tmp_path: Path) -> None:
@@ -196,7 +198,7 @@ def test_layers_that_are_not_trained_keep_their_statistics(tmp_path: Path) -> No
     for layer in (network.conv1, network.bn1, network.layer1):
         layer.requires_grad_(False)
     before = copy.deepcopy(network.state_dict())
-    prepare_fine_tuning(model_of(network), inputs_of(tmp_path), TrainConfig(), ALONE)
+    prepare(network, inputs_of(tmp_path))
     after = network.state_dict()
     changed = {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
     assert changed == {"layer2", "layer3", "layer4"}
@@ -259,7 +261,7 @@ def test_no_layers_are_kept_elsewhere(
     images = paint_folders(tmp_path / "images", 4)
     inputs = open_training_inputs(model, images, images, epochs).with_flips(True)
     plan = make_plan(TrainConfig(epochs=epochs), inputs, ALONE)
-    assert plan.num_kept == 0
+    assert plan.num_frozen == 0
     assert "Fine-tuning" not in describe(plan, LearningRateFactors())
 
 
@@ -267,7 +269,7 @@ def test_without_a_new_head_batch_norms_are_not_frozen(tmp_path: Path) -> None:
     inputs = inputs_of(tmp_path, False, CATEGORIES, "mobilenet_v3_small")
     network = build("mobilenet_v3_small", False, 3)
     before = copy.deepcopy(network.state_dict())
-    prepare_fine_tuning(model_of(network), inputs, TrainConfig(), ALONE)
+    prepare(network, inputs)
     torch.testing.assert_close(network.state_dict(), before, rtol=0, atol=0)
     set_training_mode(network)
     assert all(module.training for module in network.modules())
@@ -290,8 +292,7 @@ def test_training_beyond_ten_epochs_has_proportionally_lower_learning_rates(
     inputs, network = inputs_of(tmp_path), Mean(10.0)
     usual = factor_of(inputs, network)
     assert factor_of(inputs, network, epochs=epochs) == pytest.approx(share * usual, rel=0.05)
-    factors = prepare_fine_tuning(model_of(network), inputs, TrainConfig(epochs=epochs), ALONE)
-    assert {factors[parameter] for parameter in network.body.parameters()} == {share}
+    assert prepare(network, inputs, epochs=epochs).backbone == share
 
 
 def test_unreadable_images_are_not_sampled(tmp_path: Path) -> None:

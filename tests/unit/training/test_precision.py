@@ -1,12 +1,10 @@
 """The precision of a training step."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
 from train_pytorch_model.training import precision
-from train_pytorch_model.training.precision import _cpu_has_bfloat16, choose_precision
+from train_pytorch_model.training.precision import choose_precision
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda", 0)
@@ -33,7 +31,7 @@ def test_the_recipes_precision_is_used_on_any_hardware(
 def test_a_cpu_uses_bfloat16_if_the_hardware_has_it(
     monkeypatch: pytest.MonkeyPatch, has_bfloat16: bool, text: str
 ) -> None:
-    monkeypatch.setattr(precision, "_cpu_has_bfloat16", lambda: has_bfloat16)
+    monkeypatch.setattr(precision, "cpu_has_bfloat16", lambda: has_bfloat16)
     assert str(choose_precision("auto", CPU)) == text
 
 
@@ -53,25 +51,6 @@ def test_a_gpu_uses_the_best_precision_that_its_hardware_has(
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Card")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     assert str(choose_precision("auto", CUDA)) == text
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("processor : 0\nflags\t\t: fpu avx512_bf16 sse\n", True),
-        ("flags : fpu amx_bf16\n", True),
-        ("flags : fpu avx512f avx512_bf16x\n", False),
-        ("processor : 0\n", False),
-        (None, False),
-    ],
-)
-def test_bfloat16_support_is_read_from_the_cpu_flags(
-    tmp_path: Path, text: str | None, expected: bool
-) -> None:
-    path = tmp_path / "cpuinfo"
-    if text is not None:
-        path.write_text(text)
-    assert _cpu_has_bfloat16(path) is expected
 
 
 @pytest.mark.parametrize(("requested", "dtype"), FORMATS)
