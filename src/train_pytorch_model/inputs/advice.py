@@ -1,4 +1,4 @@
-"""Warnings about inputs that can be used, but do not teach or show what their user expects of them."""
+"""Warnings about inputs that can be used, but do not teach or show what their user expects."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,20 +16,23 @@ from train_pytorch_model.formats.model_directory import ModelDirectory, renamed_
 from train_pytorch_model.formats.trained_directory import published_fingerprint
 from train_pytorch_model.quality.identical_files import IdenticalFiles
 
-IMBALANCE = (
-    10  # largest to smallest category; from this ratio on, rare categories are hardly learned
-)
-FEW_PHOTOGRAPHS = 500  # per category on average; with fewer, training from scratch learns little
-FEW_SMALL_IMAGES = (
-    100  # the same for digits, letters and icons; 126 digits of a kind give 97 % and more
-)
+# Largest to smallest category; from this ratio on, rare categories are hardly learned.
+IMBALANCE = 10
+# Per category on average; with fewer, training from scratch learns little.
+FEW_PHOTOGRAPHS = 500
+# The same for digits, letters and icons; 126 digits of a kind give 97 % and more.
+FEW_SMALL_IMAGES = 100
 SMALL_SIDE = 32  # px
 
 
 def learning_warnings(
     counts: np.ndarray, model: ModelDirectory, size: tuple[int, int]
 ) -> Iterator[str]:
-    """Yield what limits learning, from training images (C,) and the model's (height, width) in px."""
+    """Yield warnings of what limits learning.
+
+    `counts`, (C,), are the training images of each category; `size` is the model's (height, width)
+    in px.
+    """
     present = counts[counts > 0]
     ratio = present.max() / present.min() if len(present) else 1.0
     if ratio >= IMBALANCE and not model.recipe.balance_classes:
@@ -40,13 +43,15 @@ def learning_warnings(
     if model.is_pretrained or model.is_trained:
         return
     pretrained_weights = f"{quoted('pretrained', 'init-model')}, or {quoted('weights_file')}"
-    few = FEW_SMALL_IMAGES if max(size) <= SMALL_SIDE else FEW_PHOTOGRAPHS
     if model.recipe.freeze_backbone:
         yield (
             "Only the last layer is trained, and the weights before it are random. Start from"
             f" pretrained weights: {pretrained_weights}."
         )
-    elif (average := counts.mean()) < few:
+        return
+    few = FEW_SMALL_IMAGES if max(size) <= SMALL_SIDE else FEW_PHOTOGRAPHS
+    average = counts.mean()
+    if average < few:
         number = f"{average:.0f}" if average >= 1 else f"{average:.1f}"
         yield (
             f"Training images per category: {number} on average, few to train from scratch."
@@ -56,20 +61,18 @@ def learning_warnings(
 
 def naming_warnings(categories: Sequence[str]) -> Iterator[str]:
     """Yield a warning if the designer would rename training categories."""
-    if suspects := renamed_by_type_inference(categories):
+    renamed = renamed_by_type_inference(categories)
+    if renamed:
         yield (
             "the designer's Score Image Model takes these category names for numbers or missing"
-            " values:"
-            f" {', '.join(suspects[:MAX_LISTED_PROBLEMS])}"
+            f" values: {', '.join(renamed[:MAX_LISTED_PROBLEMS])}"
         )
 
 
 def sameness_warnings(
     training: ImageDirectory, validation: ImageDirectory, identical: IdenticalFiles
 ) -> Iterator[str]:
-    """Yield warnings if the data sets hold the same images, contradict each other, or are likely
-    swapped.
-    """
+    """Yield warnings if the data sets share images, contradict each other, or seem swapped."""
     together = worded("`split` keeps copies together", "`fit` keeps those of one folder together")
     overfit = (
         "validation then measures how well the model memorizes its training images, not how good it"
@@ -81,32 +84,35 @@ def sameness_warnings(
         yield f"Training and validation dataset are the same directory: {overfit}"
     elif identical.shared:
         images = counted(len(validation), "validation image is", "validation images are")
-        yield f"{at_least}{identical.shared:,} of {images} also among the training images: {overfit}"
+        also_trained_on = (
+            f"{at_least}{identical.shared:,} of {images} also among the training images"
+        )
+        yield f"{also_trained_on}: {overfit}"
     if len(validation) > len(training):
         yield (
             f"More images to validate on ({len(validation):,}) than to train on"
-            f" ({len(training):,}): are"
-            f" {parameter('training_dataset')} and {parameter('validation_dataset')} swapped?"
+            f" ({len(training):,}): are {parameter('training_dataset')} and"
+            f" {parameter('validation_dataset')} swapped?"
         )
     categories = np.concatenate([training.class_indices, validation.class_indices])
     first, other = categories[identical.pairs].T
-    if contradicting := int(np.count_nonzero(first != other)):
+    contradicting = int(np.count_nonzero(first != other))
+    if contradicting:
         copies = counted(contradicting, "image has", "images have")
         yield f"{at_least}{copies} an identical file in another category."
 
 
 def familiarity_warnings(model: ModelDirectory, images: ImageDirectory) -> Iterator[str]:
-    """Yield a warning if images have the names of those that the model was trained or validated on."""
-    run, evaluated = published_fingerprint(model.root) or {}, images.fingerprint()
+    """Yield a warning if images are named like those that trained or chose the model."""
+    run = published_fingerprint(model.root) or {}
+    evaluated = images.fingerprint()
     if evaluated == run.get("training_dataset"):
         yield (
             "These images have the names of the model's training images. If they are the same, the"
-            " accuracy"
-            " does not hold for new images."
+            " accuracy does not hold for new images."
         )
     elif evaluated == run.get("validation_dataset"):
         yield (
             "These images have the names of the validation images that chose the model's epoch. If"
-            " they are"
-            " the same, the accuracy is optimistic: evaluate on other images."
+            " they are the same, the accuracy is optimistic: evaluate on other images."
         )
