@@ -22,7 +22,8 @@ import tyro
 from train_pytorch_model import __version__, errors
 from train_pytorch_model.config.wording import flag, for_command_line
 from train_pytorch_model.errors import ParameterError, UserError
-from train_pytorch_model.formats.azure_job import is_azure_job, leave_error_info, remove_error_info
+from train_pytorch_model.formats.error_record import leave_error_info, remove_error_info
+from train_pytorch_model.machine.azure_job import is_azure_job
 from train_pytorch_model.machine.console import fit_to_stderr, write_what_the_console_can
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.machine.stop_requests import StoppedError, leave_terminal

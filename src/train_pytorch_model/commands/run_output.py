@@ -9,10 +9,10 @@ from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.config.wording import parameter
 from train_pytorch_model.errors import TrainingError, UserError
 from train_pytorch_model.formats import trained_directory
-from train_pytorch_model.formats.azure_job import is_azure_job
 from train_pytorch_model.formats.outputs import check_output
-from train_pytorch_model.formats.run_folder import TRAINED_MODEL, RunFolder
+from train_pytorch_model.formats.run_folder import OUTPUT_PARAMETER, RunFolder
 from train_pytorch_model.inputs.opening import OpenedInputs
+from train_pytorch_model.machine.azure_job import is_azure_job
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.machine.launch import is_alone, rank_of
 
@@ -22,7 +22,7 @@ def is_unfinished(
     inputs: OpenedInputs,
     parameters: TrainConfig,
     fresh: bool,
-    name: str = TRAINED_MODEL,
+    name: str = OUTPUT_PARAMETER,
 ) -> bool:
     """Check that a run can go on; False, cleared, if it is complete.
 
@@ -66,6 +66,6 @@ def recorded_failures(output: Path, rank: int) -> Iterator[None]:
 
             run = RunFolder.beside(output)
             if not is_locked(run.root):
-                run.fail(error, rank)
+                run.record_failure(error, rank)
                 logger.info(f"The files of the failed run are in {run.root}")
         raise

@@ -16,10 +16,10 @@ from train_pytorch_model.commands.run_output import is_unfinished, recorded_fail
 from train_pytorch_model.config.options import Switch
 from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.formats import trained_directory
-from train_pytorch_model.formats.azure_job import is_azure_job
 from train_pytorch_model.formats.outputs import check_apart
-from train_pytorch_model.formats.run_folder import TRAINED_MODEL
+from train_pytorch_model.formats.run_folder import OUTPUT_PARAMETER
 from train_pytorch_model.inputs.opening import OpenedInputs, open_training_inputs
+from train_pytorch_model.machine.azure_job import is_azure_job
 from train_pytorch_model.machine.console import log_file, logger, set_up
 from train_pytorch_model.machine.launch import rank_of
 
@@ -65,10 +65,10 @@ class Train:
         )
         with recorded_failures(self.trained_model, rank) if not self.dry_run else nullcontext():
             check_apart(
-                self.trained_model, TRAINED_MODEL, self.training_dataset, "training_dataset"
+                self.trained_model, OUTPUT_PARAMETER, self.training_dataset, "training_dataset"
             )
             check_apart(
-                self.trained_model, TRAINED_MODEL, self.validation_dataset, "validation_dataset"
+                self.trained_model, OUTPUT_PARAMETER, self.validation_dataset, "validation_dataset"
             )
             arguments = ["train", *options_of(self)]
             run_in_processes(self._train, self._open, arguments, {"parameters": parameters})

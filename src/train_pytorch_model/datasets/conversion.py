@@ -17,7 +17,7 @@ from train_pytorch_model.formats.image_directory import (
     open_image_directory,
 )
 from train_pytorch_model.formats.listing import Listing, NestedDataSetError, read_plain_folders
-from train_pytorch_model.formats.outputs import unfinished
+from train_pytorch_model.formats.outputs import unfinished_error
 from train_pytorch_model.formats.reading import META, MalformedFileError, explain_missing
 from train_pytorch_model.formats.writing import UnreadableFileError, copy_file, in_order
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, read_size
@@ -225,7 +225,7 @@ def _naming(output: Path, name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise unfinished(output, name, error) from error
+        raise unfinished_error(output, name, error) from error
 
 
 @contextmanager

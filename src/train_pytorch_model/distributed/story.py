@@ -18,7 +18,7 @@ from train_pytorch_model.distributed.rendezvous import in_thread, join_world
 from train_pytorch_model.distributed.workers import start_workers
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.errors import TrainingError, UserError
-from train_pytorch_model.formats.run_folder import differing_options
+from train_pytorch_model.formats.fingerprint import differing_options
 from train_pytorch_model.inputs.opening import OpenedInputs, ScoringInputs
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.machine.cores import CoreTimes

@@ -1,5 +1,7 @@
-"""Output directories: checked before the work, marked while they are filled, complete or gone at
-the end.
+"""Output directories: checked before the work, marked while they are filled, then complete or gone.
+
+_incomplete    while it is filled: the token of a writer that may resume, or its process and host
+_meta.yaml     written last: a directory with it is complete
 """
 
 import hashlib
@@ -16,7 +18,7 @@ from typing import Any
 from train_pytorch_model.config.wording import parameter
 from train_pytorch_model.errors import OutputDirectoryError, UnfinishedOutputError
 from train_pytorch_model.formats.reading import INCOMPLETE, META
-from train_pytorch_model.formats.run_folder import LOCK, TRAINED_MODEL, RunFolder
+from train_pytorch_model.formats.run_folder import LOCK, OUTPUT_PARAMETER, RunFolder
 from train_pytorch_model.formats.writing import read_back, write_yaml
 
 PROBE = ".write-test-"
@@ -25,45 +27,22 @@ FILE_SUFFIXES = frozenset(
     | {".onnx", ".pt", ".pt2", ".pth", ".safetensors"}
 )
 MAX_WRITER = 200  # characters of a process and its host
+SHOWN = 3  # entries of a directory that is not empty
 
 
 def check_output(path: Path, name: str, by_writing: bool = True, token: str = "") -> None:
-    """Raise `OutputDirectoryError` unless `path` can become an output directory; leaves nothing
-    behind.
+    """Raise `OutputDirectoryError` unless `path` can become an output directory.
 
-    `name` is the parameter that names it. Of several processes, one tests it `by_writing` and the
-    others only inspect it. An unfinished output of a writer with the same `token` is accepted.
+    Leaves nothing behind. `name` is the parameter that names it. Of several processes, one tests it
+    `by_writing` and the others only inspect it. An unfinished output of a writer with the same
+    `token` is accepted.
     """
-    it = f"{parameter(name)} {path}"
+    title = f"{parameter(name)} {path}"
     try:
-        with suppress(
-            FileNotFoundError
-        ):  # asked once: another writer may remove the directory in between
-            if not S_ISDIR(path.stat().st_mode):
-                raise OutputDirectoryError(
-                    f"{it} is a file. Name a directory that is new or empty."
-                )
+        _check_is_no_file(path, title)
         if is_unfinished(path, token):
             return
-        entries = _entries(path)
-        if path.suffix.lower() in FILE_SUFFIXES and not path.exists():
-            text = f"{it} will be a directory, but is named like a file. Name it {path.with_suffix('')}."
-            raise OutputDirectoryError(text)
-        if INCOMPLETE in entries:
-            writer = ""
-            with suppress(OSError), (path / INCOMPLETE).open(errors="replace") as file:
-                writer = file.read(MAX_WRITER)
-            by = f", by {writer}" if writer.startswith("process ") else ""
-            raise OutputDirectoryError(
-                f"{it} holds an unfinished result ({INCOMPLETE} is present{by}) of a program that"
-                " is running,"
-                " or was stopped. Wait for it, delete the directory, or name another."
-            )
-        if entries:
-            raise OutputDirectoryError(
-                f"{it} is not empty: it holds {', '.join(entries[:3])}{' …' if len(entries) > 3 else ''}."
-                " Nothing is ever overwritten; name a directory that is new or empty."
-            )
+        _check_is_empty(path, title)
         if not token:
             _check_no_training(path, name)
         if by_writing:
@@ -72,9 +51,47 @@ def check_output(path: Path, name: str, by_writing: bool = True, token: str = ""
                 pass
     except OSError as error:
         raise OutputDirectoryError(
-            f"{it} cannot be written: {error.strerror or error}. Name a directory that is new or"
+            f"{title} cannot be written: {error.strerror or error}. Name a directory that is new or"
             " empty."
         ) from error
+
+
+def _check_is_no_file(path: Path, title: str) -> None:
+    # Asked once: another writer may remove the directory in between.
+    with suppress(FileNotFoundError):
+        if not S_ISDIR(path.stat().st_mode):
+            raise OutputDirectoryError(f"{title} is a file. Name a directory that is new or empty.")
+
+
+def _check_is_empty(path: Path, title: str) -> None:
+    entries = _entries(path)
+    if path.suffix.lower() in FILE_SUFFIXES and not path.exists():
+        raise OutputDirectoryError(
+            f"{title} will be a directory, but is named like a file."
+            f" Name it {path.with_suffix('')}."
+        )
+    if INCOMPLETE in entries:
+        raise OutputDirectoryError(
+            f"{title} holds an unfinished result ({INCOMPLETE} is present{_by_writer(path)}) of a"
+            " program that is running, or was stopped. Wait for it, delete the directory, or name"
+            " another."
+        )
+    if entries:
+        first = ", ".join(entries[:SHOWN])
+        more = " …" if len(entries) > SHOWN else ""
+        raise OutputDirectoryError(
+            f"{title} is not empty: it holds {first}{more}."
+            " Nothing is ever overwritten; name a directory that is new or empty."
+        )
+
+
+def _by_writer(path: Path) -> str:
+    """Return who is filling a directory, as part of a sentence; empty if that is not recorded."""
+    with suppress(OSError), (path / INCOMPLETE).open(errors="replace") as file:
+        writer = file.read(MAX_WRITER)
+        if writer.startswith("process "):
+            return f", by {writer}"
+    return ""
 
 
 def check_new(path: Path) -> None:
@@ -88,19 +105,24 @@ def check_new(path: Path) -> None:
 
 def check_apart(path: Path, name: str, other: Path, other_name: str) -> None:
     """Raise `OutputDirectoryError` if the output `path` is the directory `other` or inside it."""
-    real, other_real = os.path.realpath(path), os.path.realpath(other)
+    real = os.path.realpath(path)
+    other_real = os.path.realpath(other)
     if Path(real).is_relative_to(other_real):
         relation = "the same as" if real == other_real else "inside"
-        places = f"{parameter(name)} {path} is {relation} {parameter(other_name)} {other}"
-        raise OutputDirectoryError(f"{places}. Name a directory that is elsewhere.")
+        raise OutputDirectoryError(
+            f"{parameter(name)} {path} is {relation} {parameter(other_name)} {other}."
+            " Name a directory that is elsewhere."
+        )
 
 
 def is_unfinished(path: Path, token: str) -> bool:
-    """Whether a directory was started, and not finished, by a writer with this token."""
+    """Return whether a writer with this token has begun a directory, and not finished it."""
+    if not token:
+        return False
     try:
         text = (path / INCOMPLETE).read_text(errors="replace")
         # Empty if that writer was killed just after it had created the file.
-        return bool(token) and (text == token or (not text and _entries(path) == [INCOMPLETE]))
+        return text == token or (not text and _entries(path) == [INCOMPLETE])
     except OSError:
         return False
 
@@ -109,9 +131,7 @@ def is_unfinished(path: Path, token: str) -> bool:
 def writing_directory(
     path: Path, meta: Mapping[str, Any], name: str, token: str = ""
 ) -> Iterator[Path]:
-    """Own the directory `path` to fill it, like `owning_directory`; writing `_meta.yaml` completes
-    it.
-    """
+    """Own the directory `path` to fill it, like `owning_directory`; `_meta.yaml` completes it."""
     with owning_directory(path, name, token):
         yield path
         text = write_yaml(path / META, meta)
@@ -120,8 +140,7 @@ def writing_directory(
 
 @contextmanager
 def owning_directory(path: Path, name: str, token: str = "") -> Iterator[None]:
-    """Own the new or empty directory `path` for a `with`: no other command writes or removes
-    anything there.
+    """Own the new or empty directory `path` for a `with`: no other command changes it.
 
     The file `_incomplete` marks it until then, with the `token` of a writer that may resume. On an
     error, everything written and the directories created for it are removed. Raises
@@ -142,47 +161,47 @@ def owning_directory(path: Path, name: str, token: str = "") -> Iterator[None]:
             empty_directory(path)
         remove_empty(made)
         if isinstance(error, OSError):
-            raise unfinished(path, name, error) from error
+            raise unfinished_error(path, name, error) from error
         raise
 
 
-def unfinished(path: Path, name: str, error: OSError) -> UnfinishedOutputError:
+def unfinished_error(path: Path, name: str, error: OSError) -> UnfinishedOutputError:
+    """Return the error of an output that cannot be finished."""
     return UnfinishedOutputError(
         f"{parameter(name)} {path} cannot be finished, and nothing is left of it: {error}."
     )
 
 
 def _mark(path: Path, name: str, token: str) -> None:
-    """Become the owner of a new or empty directory: only one process can create its `_incomplete`."""
-    mark = path / INCOMPLETE
-    for attempts_left in (2, 1, 0):
-        check_output(path, name, by_writing=False)
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            with mark.open("x") as file:
-                file.write(token or f"process {os.getpid()} on {gethostname()}")
-            break
-        except (
-            FileExistsError,
-            FileNotFoundError,
-        ):  # an owner has come, or has left and removed its folder
-            if not attempts_left:
-                raise
+    """Become the owner of a new or empty directory: only one process can create the mark."""
+    _create_mark(path, name, token)
     is_ours = False
     try:
         _check_no_training(path, name)
         is_ours = _entries(path) == [INCOMPLETE]
     finally:
         if not is_ours:  # an owner has come and completed it since the check
-            mark.unlink()
+            (path / INCOMPLETE).unlink()
     if not is_ours:
         check_output(path, name, by_writing=False)
 
 
+def _create_mark(path: Path, name: str, token: str) -> None:
+    for attempts_left in (2, 1, 0):
+        check_output(path, name, by_writing=False)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            with (path / INCOMPLETE).open("x") as file:
+                file.write(token or f"process {os.getpid()} on {gethostname()}")
+            return
+        except (FileExistsError, FileNotFoundError):
+            # An owner has come, or has gone and removed its folder.
+            if not attempts_left:
+                raise
+
+
 def _entries(path: Path) -> list[str]:
-    """The names in a directory, sorted, without other commands' write tests; none if it does not
-    exist.
-    """
+    """Return the sorted names in a directory, but for write tests; none if it does not exist."""
     with suppress(FileNotFoundError):
         return sorted(entry.name for entry in path.iterdir() if not entry.name.startswith(PROBE))
     return []
@@ -190,28 +209,32 @@ def _entries(path: Path) -> list[str]:
 
 def _check_no_training(path: Path, name: str) -> None:
     """Raise `OutputDirectoryError` if a training will write its model to this output."""
-    if name != TRAINED_MODEL and (lock := RunFolder.beside(path).root / LOCK).exists():
+    if name == OUTPUT_PARAMETER:
+        return
+    lock = RunFolder.beside(path).root / LOCK
+    if lock.exists():
         raise OutputDirectoryError(
             f"{parameter(name)} {path} is the output of a training that is running, or was killed:"
-            f" {lock}"
-            " exists. Name another directory."
+            f" {lock} exists. Name another directory."
         )
 
 
 def missing_directories(path: Path) -> list[Path]:
-    """The directories to create for `path` to exist, the innermost first: for `remove_empty`."""
+    """Return the directories to create for `path` to exist, the innermost first."""
     return [directory for directory in (path, *path.parents) if not directory.exists()]
 
 
 def remove_empty(directories: Sequence[Path]) -> None:
+    """Remove directories that `missing_directories` has returned, as far as they are empty."""
     with suppress(OSError):  # a directory that another process writes to stays
         for directory in directories:
             directory.rmdir()
 
 
 def empty_directory(path: Path) -> None:
-    """Empty an output that cannot be finished; if this is stopped, what is left never looks
-    complete.
+    """Empty an output that cannot be finished.
+
+    If this is stopped, what remains never looks complete.
     """
     mark = path / INCOMPLETE
     with suppress(OSError):

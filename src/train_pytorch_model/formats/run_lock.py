@@ -1,5 +1,4 @@
-"""One run at a time in a run folder: a lease that names its holder, who renews it for as long as it
-lives.
+"""One run at a time in a run folder: a lease that its holder renews for as long as it lives.
 
     lock     filelock's marker: process, host and start time of the holder, and a token
 
@@ -18,40 +17,41 @@ from filelock import LeaseSettingsMismatch, SoftFileLease, Timeout
 
 from train_pytorch_model.config.wording import parameter
 from train_pytorch_model.errors import OutputDirectoryError
-from train_pytorch_model.formats.run_folder import LOCK, TRAINED_MODEL, unwritable
+from train_pytorch_model.formats.run_folder import LOCK, OUTPUT_PARAMETER, unwritable_error
 from train_pytorch_model.machine.liveness import start_of
 
 SILENCE_S = 30.0  # it is renewed three times as often
 POLL_S = 0.5
 TRY_S = 0.1  # two attempts: another contender may be replacing the lease of a dead process
+NAMESPACE_MARK = "?pidns-"  # filelock writes a container's process namespace after it
 
 
 @contextmanager
 def run_lock(folder: Path, say: Callable[[str], None] = lambda _: None) -> Iterator[None]:
-    """Make a run's folder and hold its lock, for a `with`; an empty folder is removed at the end.
+    """Make a run's folder and hold its lock, for a `with`.
 
-    Waits up to `SILENCE_S` for a sign of life of a holder on another host, and says so. Raises
-    `OutputDirectoryError` if another run holds the lock, or the folder cannot be written.
+    A folder that is empty at the end is removed. Waits up to `SILENCE_S` for a sign of life of a
+    holder on another host, and says so. Raises `OutputDirectoryError` if another run holds the
+    lock, or the folder cannot be written.
     """
     path = folder / LOCK
     lease = SoftFileLease(path, lease_duration=SILENCE_S)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise unwritable(folder, error) from error
+        raise unwritable_error(folder, error) from error
     try:
         _acquire(lease, say)
     except (Timeout, LeaseSettingsMismatch) as error:
         process, host = _holder(lease)
         raise OutputDirectoryError(
-            f"{parameter(TRAINED_MODEL)}: another run is writing here: process {process} on"
-            f" {host!r}"
-            f" ({path}). Wait for it, end it, or name another output."
+            f"{parameter(OUTPUT_PARAMETER)}: another run is writing here: process {process} on"
+            f" {host!r} ({path}). Wait for it, end it, or name another output."
         ) from error
     except OSError as error:
         with suppress(OSError):
             folder.rmdir()
-        problem = f"{parameter(TRAINED_MODEL)}: {path} cannot be written: {error.strerror}."
+        problem = f"{parameter(OUTPUT_PARAMETER)}: {path} cannot be written: {error.strerror}."
         raise OutputDirectoryError(problem) from error
     try:
         yield
@@ -63,7 +63,7 @@ def run_lock(folder: Path, say: Callable[[str], None] = lambda _: None) -> Itera
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a run may be writing in a folder; one on another host is taken to live."""
+    """Return whether a run may be writing in a folder; one on another host is taken to live."""
     lease = SoftFileLease(folder / LOCK, lease_duration=SILENCE_S)
     is_elsewhere = lease.owner is not None and _holder(lease)[1] != socket.gethostname()
     return is_elsewhere or _is_of_living_process(lease)
@@ -92,28 +92,31 @@ def _acquire(lease: SoftFileLease, say: Callable[[str], None]) -> None:
 
 
 def _is_of_living_process(lease: SoftFileLease) -> bool:
-    """Whether a process of this host, which is not a zombie, holds the lease; False if it cannot be
-    told.
+    """Return whether a process of this host, which is not a zombie, holds the lease.
+
+    It is False if that cannot be told.
     """
     owner = lease.owner
     if owner is None or owner.start is None or _holder(lease)[1] != socket.gethostname():
         return False
-    return start_of(owner.pid) == str(owner.start % 2**64)  # filelock puts the boot id above it
+    # filelock itself does not see zombies. It puts the boot id above the start in clock ticks.
+    started_at = owner.start % 2**64
+    return start_of(owner.pid) == str(started_at)
 
 
 def _holder(lease: SoftFileLease) -> tuple[int | str, str]:
-    """The process id and the host of the holder, for messages."""
+    """Return the process id and the host of the holder, for messages."""
     owner = lease.owner
     if owner is None:
         return "unknown", "unknown"
-    return owner.pid, owner.hostname.partition("?pidns-")[
-        0
-    ]  # filelock adds a container's process namespace
+    host, _, _ = owner.hostname.partition(NAMESPACE_MARK)
+    return owner.pid, host
 
 
 def _renewed_at(lease: SoftFileLease) -> int | None:
-    """When the lease was last renewed, by the clock of its storage, in nanoseconds; None if it is
-    free.
+    """Return when the lease was last renewed, by the clock of its storage; None if it is free.
+
+    In nanoseconds.
     """
     with suppress(FileNotFoundError):
         return Path(lease.lock_file).lstat().st_mtime_ns

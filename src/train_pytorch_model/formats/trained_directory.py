@@ -1,4 +1,13 @@
-"""The files that training adds to a trained model directory, and the manifest that describes all of them."""
+"""The files that training adds to a trained model directory, and the manifest of all its files.
+
+manifest.json         {"files": {"model": {"size": 1, "sha256": "…"}, …}, "fingerprint": {…}}
+                      the fingerprint of the run, see `fingerprint`
+metrics.jsonl         one JSON object per epoch
+report.html           the report
+model_card.md         the model card
+azureml_model.yaml    registers the model in Azure ML
+evaluation/           of `fit`, the evaluation of the test images
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,7 +26,7 @@ METRICS = "metrics.jsonl"
 REPORT = "report.html"
 MODEL_CARD = "model_card.md"
 AZUREML_MODEL = "azureml_model.yaml"
-EVALUATION = "evaluation"  # of `fit`, a folder in the trained directory
+EVALUATION = "evaluation"
 
 
 class _File(msgspec.Struct):
@@ -36,39 +45,32 @@ def write_metrics(path: Path, history: Sequence[Mapping[str, Any]]) -> None:
 
 def write_manifest(root: Path, fingerprint: Mapping[str, str]) -> None:
     """Describe all files of a trained directory, just before `_meta.yaml` completes it."""
-    files = {
-        path.relative_to(root).as_posix(): {
-            "size": path.stat().st_size,
-            "sha256": reading.sha256_of(path),
-        }
-        for path in sorted(root.rglob("*"))
-        if path.is_file() and path.name != INCOMPLETE
-    }
+    files = {}
+    for path in sorted(root.rglob("*")):
+        if path.is_file() and path.name != INCOMPLETE:
+            entry = {"size": path.stat().st_size, "sha256": reading.sha256_of(path)}
+            files[path.relative_to(root).as_posix()] = entry
     write_json(root / MANIFEST, {"files": files, "fingerprint": dict(fingerprint)})
 
 
 def differences(root: Path) -> list[str]:
-    """Return the differences of a trained directory from its manifest; empty if every file is
-    unchanged.
-    """
+    """Return how a trained directory differs from its manifest; empty if no file has changed."""
     try:
         manifest = read_json(root / MANIFEST, _Manifest)
     except MalformedFileError as error:
         return [str(error)]
-    found = []
+    problems = []
     for name, file in manifest.files.items():
         try:
             if reading.sha256_of(reading.file_inside(root, name)) != file.sha256:
-                found.append(f"{name} has changed since it was written")
+                problems.append(f"{name} has changed since it was written")
         except MalformedFileError as error:
-            found.append(str(error))
-    return found
+            problems.append(str(error))
+    return problems
 
 
 def published_fingerprint(root: Path) -> dict[str, str] | None:
-    """Return the fingerprint of the run that wrote a complete trained directory; None if it has
-    none.
-    """
+    """Return the fingerprint of the run that wrote a complete trained directory, if it has one."""
     if (root / META).exists() and not (root / INCOMPLETE).exists():
         with suppress(MalformedFileError):
             return read_json(root / MANIFEST, _Manifest).fingerprint

@@ -13,7 +13,7 @@ from train_pytorch_model.formats import image_list, trained_directory, writing
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.model_directory import MODEL, write_spec
 from train_pytorch_model.formats.outputs import writing_directory
-from train_pytorch_model.formats.run_folder import TRAINED_MODEL
+from train_pytorch_model.formats.run_folder import OUTPUT_PARAMETER
 from train_pytorch_model.formats.trained_directory import MANIFEST, REPORT, write_manifest
 from train_pytorch_model.formats.writing import copy_tree, sync_folder, sync_tree, write_json
 from train_pytorch_model.image_classifier.decoding import MAX_WHITE
@@ -49,7 +49,7 @@ def publish(run: Run, state: State, examination: Examination | None, report: str
             write_manifest(built, run.plan.fingerprint)
         except OSError as error:
             raise OutputDirectoryError(f"The model cannot be built in {where}: {error}.") from error
-        with writing_directory(run.output, meta, TRAINED_MODEL, run.token) as root:
+        with writing_directory(run.output, meta, OUTPUT_PARAMETER, run.token) as root:
             copy_tree(built, root, last=MANIFEST)
             sync_folder(root)
     finally:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from train_pytorch_model.config.wording import counted
-from train_pytorch_model.formats import azure_job, run_folder
+from train_pytorch_model.formats import run_folder
 from train_pytorch_model.formats.outputs import check_output
-from train_pytorch_model.formats.run_folder import TRAINED_MODEL, RunFolder
+from train_pytorch_model.formats.run_folder import OUTPUT_PARAMETER, RunFolder
 from train_pytorch_model.formats.run_lock import run_lock
+from train_pytorch_model.machine.azure_job import is_azure_job
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.tracking.tracker import earlier_copies, earlier_epochs
 from train_pytorch_model.training.checkpoint_files import Checkpoint, save_checkpoint
@@ -41,7 +42,7 @@ class Run:
         if not self.plan.world.is_main:
             return
         try:
-            self.folder.keep(self.plan.fingerprint, self.token, state.progress.history)
+            self.folder.record_history(self.plan.fingerprint, self.token, state.progress.history)
         except (
             OSError
         ) as error:  # all of them are written again after the next epoch, and with the model
@@ -76,10 +77,10 @@ def open_run(plan: Plan, output: Path, fresh: bool) -> Iterator[Run]:
     with ExitStack() as stack:
         if plan.world.is_main:
             stack.enter_context(run_lock(folder.root, logger.info))
-            if azure_job.is_azure_job() and not fresh and not folder.has_checkpoints:
+            if is_azure_job() and not fresh and not folder.has_checkpoints:
                 _recover(folder, plan.fingerprint)
             # Once more: another command may just have written it.
-            check_output(output, TRAINED_MODEL, by_writing=False, token=folder.token)
+            check_output(output, OUTPUT_PARAMETER, by_writing=False, token=folder.token)
             token = folder.begin(plan.fingerprint, fresh)
         plan.world.barrier()
         yield Run(plan, output, folder, token)
@@ -95,7 +96,7 @@ def _recover(folder: RunFolder, fingerprint: Mapping[str, str]) -> None:
         return
     with tempfile.TemporaryDirectory() as scratch:
         for downloaded in map(RunFolder, earlier_copies(folder.root, Path(scratch))):
-            if downloaded.is_of(fingerprint) and downloaded.has_checkpoints:
+            if downloaded.belongs_to(fingerprint) and downloaded.has_checkpoints:
                 run_folder.copy_run(downloaded.root, folder.root)
                 logger.info("The checkpoint is one that an earlier start of this job has uploaded.")
                 return

@@ -16,10 +16,10 @@ from train_pytorch_model.distributed.world import World, is_lost_connection
 from train_pytorch_model.errors import TrainingError
 from train_pytorch_model.evaluation.time_budget import duration
 from train_pytorch_model.evaluation.verdict import verdict
-from train_pytorch_model.formats.azure_job import is_azure_job
 from train_pytorch_model.formats.run_folder import RunFolder
 from train_pytorch_model.formats.trained_directory import REPORT
 from train_pytorch_model.inputs.opening import OpenedInputs
+from train_pytorch_model.machine.azure_job import is_azure_job
 from train_pytorch_model.machine.console import logger, paragraph, progress_bar
 from train_pytorch_model.machine.stop_requests import StopRequests, stop_requests
 from train_pytorch_model.publishing.examine import Examination, examine

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.errors import NotLabeledDatasetError, OutputDirectoryError, TrainingError
-from train_pytorch_model.formats.azure_job import leave_error_info
+from train_pytorch_model.errors import OutputDirectoryError, TrainingError
 from train_pytorch_model.formats.run_folder import CHECKPOINTS, RunFolder
 from train_pytorch_model.formats.trained_directory import METRICS, write_metrics
 
@@ -144,13 +143,13 @@ def test_the_micro_batch_is_kept_for_the_same_run_only_even_without_a_checkpoint
 
 
 def test_a_failure_is_recorded_with_the_last_checkpoint(run: RunFolder) -> None:
-    run.fail(TrainingError("It has failed."), rank=1)
-    run.fail(TrainingError("It has failed elsewhere."), rank=2)
+    run.record_failure(TrainingError("It has failed."), rank=1)
+    run.record_failure(TrainingError("It has failed elsewhere."), rank=2)
     status = json.loads((run.root / "status.json").read_text())
     assert status["message"] == "It has failed."
     assert (status["class"], status["exit_status"], status["rank"]) == ("TrainingError", 4, 1)
     assert status["last_checkpoint"] == str(run.checkpoints / "000001-00000000.json")
-    run.fail(TrainingError("Rank 0 knows better."), rank=0)
+    run.record_failure(TrainingError("Rank 0 knows better."), rank=0)
     assert json.loads((run.root / "status.json").read_text())["message"] == "Rank 0 knows better."
     run.begin(FINGERPRINT, fresh=False)
     assert not (run.root / "status.json").exists()
@@ -170,10 +169,10 @@ def test_checkpoints_that_cannot_be_listed_are_an_error_not_a_new_start(tmp_path
 
 def test_lost_config_and_metrics_are_written_again(run: RunFolder) -> None:
     token = run.token
-    run.keep(FINGERPRINT, token, [{"epoch": 1}])
+    run.record_history(FINGERPRINT, token, [{"epoch": 1}])
     for path in (run.root / "config.json", run.metrics_path):
         path.unlink()
-    run.keep(FINGERPRINT, token, [{"epoch": 1}])
+    run.record_history(FINGERPRINT, token, [{"epoch": 1}])
     assert run.token == token
     run.check_resumable(FINGERPRINT)
     assert run.metrics_path.read_text() == '{"epoch": 1}\n'
@@ -186,17 +185,3 @@ def test_removing_the_folder_keeps_files_of_the_user(run: RunFolder) -> None:
     (run.root / "notes.txt").unlink()
     run.remove()
     assert not run.root.exists()
-
-
-def test_an_azure_job_gets_the_failure_in_the_designers_terms(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    leave_error_info(NotLabeledDatasetError("Training dataset", "Label it."), rank=0)
-    leave_error_info(NotLabeledDatasetError("Validation dataset", "Label it."), rank=1)
-    assert json.loads((tmp_path / "outputs" / "error_info.json").read_text()) == {
-        "class": "NotLabeledDatasetError",
-        "code": "0024",
-        "message": 'There is no label column in "Training dataset". Label it.',
-        "exit_status": 3,
-    }

@@ -17,6 +17,7 @@ from train_pytorch_model.errors import OutputDirectoryError
 from train_pytorch_model.formats import run_lock as module
 from train_pytorch_model.formats.run_folder import LOCK
 from train_pytorch_model.formats.run_lock import is_locked, run_lock
+from train_pytorch_model.machine.liveness import start_of
 
 NO_PROCESS = 1 << 22
 
@@ -57,6 +58,20 @@ def test_a_second_run_is_refused_and_leaves_the_lock(tmp_path: Path) -> None:
         f" {socket.gethostname()!r}"
         f" ({tmp_path / LOCK}). Wait for it, end it, or name another output."
     )
+
+
+@linux_only
+def test_filelock_encodes_host_and_start_of_the_holder_as_they_are_decoded_here(
+    tmp_path: Path,
+) -> None:
+    lease = SoftFileLease(tmp_path / LOCK, lease_duration=1)
+    with lease:
+        owner = lease.owner
+    assert owner is not None
+    assert owner.pid == os.getpid()
+    assert owner.hostname.split(module.NAMESPACE_MARK)[0] == socket.gethostname()
+    assert owner.start is not None
+    assert str(owner.start % 2**64) == start_of(os.getpid())
 
 
 def test_the_lock_of_a_dead_process_is_taken_at_once(tmp_path: Path) -> None:

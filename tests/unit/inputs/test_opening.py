@@ -16,7 +16,7 @@ from train_pytorch_model.errors import (
     NotLabeledDatasetError,
     ParameterError,
 )
-from train_pytorch_model.formats.run_folder import differing_options
+from train_pytorch_model.formats.fingerprint import differing_options
 from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
 from train_pytorch_model.inputs.opening import (
     open_scoring_inputs,

@@ -1,0 +1,37 @@
+"""The fingerprint of a run: what it depends on, from which an interrupted run is recognized.
+
+parameters            --epochs 30 --batch-size 16 …
+recipe                --image-size 224,224 …
+untrained_model       sha256, as are those of
+training_dataset      the image list
+validation_dataset    the image list
+"""
+
+from collections.abc import Iterator, Mapping
+
+OPTIONS = ("parameters", "recipe")  # the entries that hold options and their values
+
+
+def differing_options(
+    before: Mapping[str, str], after: Mapping[str, str]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield the options of `after` that differ, with both values; empty values for directories."""
+    for name, content in after.items():
+        earlier = before.get(name, "")
+        if name in OPTIONS:
+            yield from _differing_values(_values(earlier), _values(content))
+        elif content != earlier:
+            yield f"--{name.replace('_', '-')}", "", ""
+
+
+def _values(options: str) -> dict[str, str]:
+    words = options.split()
+    return dict(zip(words[::2], words[1::2], strict=False))
+
+
+def _differing_values(
+    before: Mapping[str, str], after: Mapping[str, str]
+) -> Iterator[tuple[str, str, str]]:
+    for option, value in after.items():
+        if before.get(option) != value:
+            yield option, before.get(option, "not set"), value
