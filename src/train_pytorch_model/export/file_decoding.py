@@ -1,0 +1,160 @@
+"""From the bytes of a JPEG or PNG to the pixels that a served model decodes, by ONNX operators.
+
+The functions are translated by onnxscript. An image is (height, width, 3).
+"""
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from onnxscript import OnnxFunction, script
+from onnxscript import opset20 as op
+from onnxscript.values import Opset
+
+from train_pytorch_model.export import runtime
+from train_pytorch_model.export.resampling import (
+    BYTE,
+    FLOAT,
+    INT64,
+    average_blocks,
+    reduce,
+    side_of_blocks,
+    to_bytes,
+)
+
+EXTENSIONS = Opset(runtime.EXTENSIONS, 1)
+
+# EXIF's entry 0x0112, one short, up to the orientation: in Intel's order of bytes, and in
+# Motorola's.
+ENTRY = list(range(10))  # bytes, with the orientation
+INTEL = [0x12, 1, 3, 0, 1, 0, 0, 0]
+MOTOROLA = [1, 0x12, 0, 3, 0, 0, 0, 1, 0]
+# EXIF orientation → steps through rows and columns, which are exchanged first from 5 on; 0: there
+# is none.
+STEPS = numpy_helper.from_array(
+    np.array([(1, 1), (1, 1), (1, -1), (-1, -1), (-1, 1), (1, 1), (1, -1), (-1, -1), (-1, 1)])
+)
+END = (1 << 31) - 1  # beyond any image
+
+HEAD_BYTES = 1 << 17  # where a JPEG's header is, after its EXIF
+END_OF_JPEG = [0xFF, 0xD9]
+# RGB → luma and the two differences of colour, and back: ITU-T T.871, without the offset of 128.
+TO_YCC = np.array(
+    [[0.299, -0.168735892, 0.5], [0.587, -0.331264108, -0.418687589], [0.114, 0.5, -0.081312411]]
+)
+YCC = numpy_helper.from_array(TO_YCC.astype(np.float32))
+RGB = numpy_helper.from_array(np.linalg.inv(TO_YCC).astype(np.float32))
+
+
+@script(default_opset=op)
+def _sampling_of(file):
+    """Return how many pixels share a sample of colour in a JPEG, (2,), down and across.
+
+    They are (1, 1) if the file does not say so early.
+    """
+    head = op.Cast(file[:HEAD_BYTES], to=FLOAT)
+    # Of places where the header of a frame with three colours of 8 bits may be.
+    count = op.Size(head) - 12
+    marker = head[:count]
+    kind = op.Abs(head[1 : count + 1] - 193.0)
+    size = op.Abs(head[3 : count + 3] - 17.0)
+    mismatch = op.Abs(head[4 : count + 4] - 8.0) + op.Abs(head[9 : count + 9] - 3.0) + size
+    is_frame = op.And(marker == 255.0, kind <= 1.0)
+    is_header = op.And(is_frame, mismatch == 0.0)
+    # The last one: those of thumbnails come before it.
+    factors = op.Cast(head[11 : count + 11], to=INT64) * op.Cast(is_header, to=INT64)
+    last = op.ArgMax(op.Cast(factors > 0, to=BYTE), axis=0, select_last_index=1)
+    across = op.Gather(factors, last) / 16
+    down = op.Gather(factors, last) - across * 16
+    return op.Max(op.Concat(down, across, axis=0), 1)
+
+
+@script(default_opset=op)
+def _interpolate_colours(image, side, sampling):
+    """Return the image, float32, reduced by `side`, with colours as by Pillow's decoder.
+
+    It interpolates between their samples; onnxruntime-extensions' uses a larger cosine transform.
+    """
+    ycc = op.MatMul(image, op.Constant(value=YCC))
+    luma = op.Round(average_blocks(ycc, side))
+    samples = op.Round(average_blocks(ycc, side * sampling))
+    planes = op.Unsqueeze(op.Transpose(samples, perm=[2, 0, 1]), [0])
+    whole = op.Concat([1, 3], op.Shape(samples, end=2) * sampling, axis=0)
+    if op.ReduceMax(side, keepdims=0) == 8:  # where Pillow's decoder repeats them
+        between = op.Resize(planes, None, None, whole, mode="nearest")
+    else:
+        between = op.Round(op.Resize(planes, None, None, whole, mode="linear"))
+    colours = op.Transpose(op.Squeeze(between, [0]), perm=[1, 2, 0])
+    colours = op.Slice(colours, [0, 0], op.Shape(luma, end=2), [0, 1])
+    merged = op.Concat(luma[:, :, :1], colours[:, :, 1:], axis=2)
+    return op.MatMul(merged, op.Constant(value=RGB))
+
+
+@script(default_opset=op)
+def _as_drafted(decoded, is_jpeg, sampling, bound):
+    """Return the RGB image, not turned yet, as Pillow decodes a JPEG for the bound."""
+    channels = op.Shape(decoded, start=2)
+    if channels == 4:  # CMYK, inverted as Adobe's programs write it
+        ink = op.Cast(decoded, to=FLOAT)
+        image = to_bytes(ink[:, :, :3] * ink[:, :, 3:] / 255.0)
+    else:
+        image = op.Expand(decoded, [1, 1, 3])
+    side = op.Where(is_jpeg, op.Min(side_of_blocks(image, bound), 8), 1)
+    # Colours of half the size in both directions are all used where the image is reduced.
+    is_reduced = op.And(op.ReduceMax(side) > 1, op.ReduceMin(sampling) == 2)
+    is_interpolated = op.And(op.ReduceMax(sampling) == 2, op.Not(is_reduced))
+    if op.And(channels == 3, is_interpolated):
+        drafted = to_bytes(_interpolate_colours(op.Cast(image, to=FLOAT), side, sampling))
+    else:
+        drafted = reduce(image, side)
+    return drafted
+
+
+@script(default_opset=op)
+def _turn_upright(image, file):
+    """Return the image as the EXIF in `file`, (bytes,), says."""
+    head = op.Cast(file[:65536], to=INT64)  # where cameras write it
+    first = op.Range(0, op.Size(head) - 9, 1)
+    windows = op.Gather(head, op.Unsqueeze(first, [1]) + op.Constant(value_ints=ENTRY))
+
+    mismatch = op.Abs(windows[:, :8] - op.Constant(value_ints=INTEL))
+    is_intel = op.ReduceMax(mismatch, [1], keepdims=0) == 0
+    mismatch = op.Abs(windows[:, :9] - op.Constant(value_ints=MOTOROLA))
+    is_motorola = op.ReduceMax(mismatch, [1], keepdims=0) == 0
+    intel = windows[:, 8]
+    motorola = op.Where(is_motorola, windows[:, 9], 0)
+    orientations = op.Where(is_intel, intel, motorola)
+
+    index = op.ArgMax(op.Cast(orientations > 0, to=BYTE), axis=0, keepdims=0)
+    orientation = op.Gather(orientations, index)
+    orientation = op.Where(orientation > 8, 0, orientation)
+    if orientation > 4:  # noqa: SIM108, onnxscript has no conditional expressions
+        turned = op.Transpose(image, perm=[1, 0, 2])
+    else:
+        turned = op.Identity(image)
+    steps = op.Gather(op.Constant(value=STEPS), orientation)
+    return op.Slice(turned, (steps - 1) / 2, steps * END, [0, 1], steps)
+
+
+def decoding_of(bound: onnx.TensorProto) -> OnnxFunction[..., Any]:
+    """Return the step from `file`, (bytes,), to the image, both uint8, upright and reduced."""
+
+    @script(default_opset=op)
+    def decode(file):
+        first = op.Cast(file[:2], to=INT64)
+        kind = first[0] * 256 + first[1]
+        is_jpeg = kind == 0xFFD8
+        # The decoder ends the process for files of other kinds, but not for an empty one, which is
+        # an error. It waits for ever for the end of a JPEG, which is appended; what is missing of
+        # it becomes grey.
+        length = op.Where(op.Or(is_jpeg, kind == 0x8950), op.Size(file), 0)
+        accepted = op.Slice(file, [0], op.Unsqueeze(length, [0]))
+        end = op.Cast(op.Constant(value_ints=END_OF_JPEG), to=BYTE)
+        ended = op.Concat(accepted, end, axis=0)
+        decoded = EXTENSIONS.DecodeImage(ended, color_space="rgb")
+        sampling = op.Where(is_jpeg, _sampling_of(file), 1)
+        drafted = _as_drafted(decoded, is_jpeg, sampling, op.Constant(value=bound))
+        return _turn_upright(drafted, file)
+
+    return decode
