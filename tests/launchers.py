@@ -77,7 +77,7 @@ def mpich(
 def prefixed(
     prefix: str, rank: int, world_size: int, local_rank: int, local_size: int
 ) -> dict[str, str]:
-    """What MVAPICH, jsrun and others set for each process that they start."""
+    """What MVAPICH, jsrun and Cray's launcher set for each process that they start."""
     names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
     values = (rank, world_size, local_rank, local_size)
     return {f"{prefix}_{name}": str(value) for name, value in zip(names, values, strict=True)}

@@ -5,7 +5,16 @@ each.
 from collections.abc import Mapping
 
 import pytest
-from tests.launchers import assert_role, mpich, prefixed, pytorch_job, sbatch, srun
+from tests.launchers import (
+    ADDRESS,
+    assert_role,
+    mpich,
+    prefixed,
+    pytorch_job,
+    sbatch,
+    srun,
+    torchrun,
+)
 
 from train_pytorch_model.machine.launch import (
     DEFAULT_PORT,
@@ -13,8 +22,7 @@ from train_pytorch_model.machine.launch import (
     LaunchError,
     Worker,
     decide,
-    first_host_of_slurm,
-    port_of_slurm,
+    rank_of,
 )
 
 HERE = "127.0.0.1"
@@ -45,21 +53,6 @@ POD = ("job-master-0", 23456)
             id="Intel MPI, whose proxies are tasks of Slurm",
         ),
         pytest.param(
-            prefixed("MV2_COMM_WORLD", 1, 2, 1, 2),
-            0,
-            Worker(1, 2, 1, 2, HERE, DEFAULT_PORT),
-            id="MVAPICH",
-        ),
-        pytest.param(
-            prefixed("JSM_NAMESPACE", 2, 4, 2, 4) | {"PMIX_RANK": "2"},
-            4,
-            Worker(2, 4, 2, 4, HERE, DEFAULT_PORT),
-            id="jsrun",
-        ),
-        pytest.param(
-            prefixed("PMI", 1, 2, 1, 2), 2, Worker(1, 2, 1, 2, HERE, DEFAULT_PORT), id="Cray"
-        ),
-        pytest.param(
             srun(2, 4, 2, "vm", "4"), 4, Worker(2, 4, 2, 4, HERE, PORT), id="srun, a task per GPU"
         ),
         pytest.param(
@@ -67,6 +60,34 @@ POD = ("job-master-0", 23456)
             0,
             Worker(2, 4, 2, 4, HERE, PORT),
             id="srun with PMI",
+        ),
+        pytest.param(
+            srun(2, 4, 2, "vm", "4") | prefixed("PMI", 2, 4, 2, 4),
+            4,
+            Worker(2, 4, 2, 4, HERE, PORT),
+            id="srun on a Cray",
+        ),
+        pytest.param(
+            srun(0, 1, 0, "vm", "1", PMI_RANK="0", PMI_SIZE="1", PMIX_RANK="0"),
+            4,
+            Agent(4),
+            id="srun with PMI, one task",
+        ),
+        pytest.param(
+            prefixed("MV2_COMM_WORLD", 0, 1, 0, 1), 2, Agent(2), id="MVAPICH, one process"
+        ),
+        pytest.param(
+            prefixed("JSM_NAMESPACE", 3, 4, 3, 4) | torchrun(1, 4, 1, 2),
+            2,
+            Worker(1, 4, 1, 2, ADDRESS, 29400),
+            id="torchrun under jsrun",
+        ),
+        pytest.param(
+            prefixed("JSM_NAMESPACE", 3, 4, 3, 4)
+            | {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "4"},
+            4,
+            Worker(3, 4, 3, 4, HERE, DEFAULT_PORT),
+            id="jsrun with RANK and WORLD_SIZE of the user's own",
         ),
         pytest.param(
             {"SLURM_PROCID": "2", "SLURM_NTASKS": "4", "SLURM_LOCALID": "2", "SLURM_NNODES": "1"},
@@ -177,6 +198,28 @@ def test_idle_gpus_and_tasks_are_reported(
             4,
             "JSM_NAMESPACE_SIZE is 4: a launcher of MPI",
         ),
+        (
+            prefixed("MV2_COMM_WORLD", 0, 2, 0, 2),
+            0,
+            "MV2_COMM_WORLD_SIZE is 2: a launcher of MPI has started this process, in a way from"
+            " which this program cannot tell how many run on this node. Start the program with"
+            " torchrun, srun, or mpiexec of Open MPI or MPICH.",
+        ),
+        # MVAPICH's daemons are tasks of Slurm: one for all processes of a node.
+        (
+            srun(1, 2, 0, "gpu[1-2]", "1(x2)", node=1) | prefixed("MV2_COMM_WORLD", 5, 8, 1, 4),
+            4,
+            "MV2_COMM_WORLD_SIZE is 8: a launcher of MPI",
+        ),
+        (prefixed("PMI", 1, 2, 1, 2), 2, "PMI_SIZE is 2: a launcher of MPI"),
+        ({"PMI_RANK": "2"}, 0, "PMI_RANK is 2: a launcher of MPI"),
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, 0, "OMPI_COMM_WORLD_SIZE is 2: a launcher of MPI"),
+        ({"JSM_NAMESPACE_RANK": "1"}, 0, "JSM_NAMESPACE_RANK is 1: a launcher of MPI"),
+        (
+            srun(0, 1, 0, "vm", "1", PMI_RANK="2", PMI_SIZE="4"),
+            0,
+            "PMI_SIZE is 4: a launcher of MPI",
+        ),
         (mpich(1, 2, 0, 1), 0, "none of AZ_BATCH_MASTER_NODE"),
         (
             {"SLURM_PROCID": "2", "SLURM_NTASKS": "4", "SLURM_LOCALID": "0", "SLURM_NNODES": "2"},
@@ -204,24 +247,6 @@ def test_a_launch_that_is_not_understood_is_refused(
     assert message in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("nodes", "first"),
-    [
-        ("vm", "vm"),
-        ("a,b", "a"),
-        ("gpu[01-04,07],login", "gpu01"),
-        ("rack[2,5]-gpu[03-04]", "rack2-gpu03"),
-        ("gpu-[1-2].cluster,x", "gpu-1.cluster"),
-        ("", ""),
-    ],
-)
-def test_the_first_of_slurms_nodes_is_where_ranks_meet(nodes: str, first: str) -> None:
-    assert first_host_of_slurm({"SLURM_JOB_NODELIST": nodes}) == first
-
-
-def test_jobs_on_one_node_meet_at_different_ports() -> None:
-    steps = [
-        {"SLURM_JOB_ID": str(job), "SLURM_STEP_ID": str(step)} for job in (7, 8) for step in (0, 1)
-    ]
-    assert len({port_of_slurm(step) for step in steps}) == 4
-    assert port_of_slurm({}) == DEFAULT_PORT
+def test_one_of_the_processes_that_are_refused_reports_it() -> None:
+    assert [rank_of(prefixed("MV2_COMM_WORLD", rank, 2, rank, 2)) for rank in range(2)] == [0, 1]
+    assert [rank_of(prefixed("JSM_NAMESPACE", rank, 2, rank, 2)) for rank in range(2)] == [0, 1]
