@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from train_pytorch_model.config.train_config import TrainConfig
-from train_pytorch_model.data.cache import NO_CACHES
 from train_pytorch_model.data.loader import Loader
+from train_pytorch_model.data.open_caches import NO_CACHES
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.training.batches import Batches

@@ -13,11 +13,12 @@ import torch
 from tests.benchmarks.timing import arguments, measure_in_turn, paint_photos, show
 from tests.recipes import decided_recipe
 from train_pytorch_model.data import preparation
-from train_pytorch_model.data.cache import open_caches
-from train_pytorch_model.data.cache_plan import plan_cache
-from train_pytorch_model.data.decoder_processes import Decoders
+from train_pytorch_model.data.cache_budget import plan_cache
+from train_pytorch_model.data.dataset import EpochPlan, training_dataset
+from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.epoch_plan import plan_training
-from train_pytorch_model.data.loader import Loader, Pass, read_for_training
+from train_pytorch_model.data.loader import Loader
+from train_pytorch_model.data.open_caches import open_caches
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_classifier.spec import Framing
@@ -66,20 +67,20 @@ def _rates(
         caches = stack.enter_context(open_caches(plan, ALONE))
         if readers is not None:
             readers.decode(images.path(0), FRAMING.short_side)
-            readers.share(caches.shared)
+            readers.use_cache(caches.shared)
         loader = stack.enter_context(Loader(threads, readers))
         rates = []
         if (
             not has_readers
         ):  # processes of threads import this module as well: outside of its main function
             some = plan_training(len(images), batch_size, 1, 0, 0, 0, 1, 0)[:1]
-            read = read_for_training(images, PREPARED, 0, 0)
-            list(loader.batches(Pass("0", some, read, images.class_indices, FRAMING)))
+            dataset = training_dataset(images, PREPARED, 0, 0)
+            list(loader.batches(EpochPlan("0", some, dataset, FRAMING)))
         for epoch in range(1, EPOCHS + 1):
             batches = plan_training(len(images), batch_size, 1, 0, epoch, 0, 1, 0)
-            read = read_for_training(images, PREPARED, 0, epoch, caches.training)
+            dataset = training_dataset(images, PREPARED, 0, epoch, caches.training)
             started_at = time.perf_counter()
-            for _ in loader.batches(Pass(str(epoch), batches, read, images.class_indices, FRAMING)):
+            for _ in loader.batches(EpochPlan(str(epoch), batches, dataset, FRAMING)):
                 pass
             rates.append(len(images) / (time.perf_counter() - started_at))
     return {"images/s, first epoch": rates[0], "images/s, best later epoch": max(rates[1:])}

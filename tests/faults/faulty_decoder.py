@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from train_pytorch_model.data import decoder_processes
+from train_pytorch_model.data import decoder_process
 from train_pytorch_model.data.cache import SharedCache
 from train_pytorch_model.image_classifier import decoding
 
@@ -29,21 +29,21 @@ def decode(file: str, short_side: int, colours: decoding.Colours) -> Image.Image
     while "spin" in name:
         pass
     if "exhaust" in name:
-        bytearray(2 * decoder_processes.MEMORY)
+        bytearray(2 * decoder_process.MEMORY)
     return right(file, short_side, colours)
 
 
 def serve_nobody(connection: Connection, *_: object) -> None:
-    """Replace `decoder_processes.serve` where a process starts, but ends at each request."""
+    """Replace `decoder_process.serve` where a process starts, but ends at each request."""
     reduction.recv_handle(connection)
     connection.send_bytes(b"ready")
     connection.recv_bytes()
 
 
 def serve(connection: Connection, folder: Path, cache: SharedCache | None, writer: int) -> None:
-    """Replace `decoder_processes.serve`."""
+    """Replace `decoder_process.serve`."""
     vars(decoding).update(decode=decode)  # for modules imported later
     if pixels := sys.modules.get("train_pytorch_model.image_classifier.pixels"):
         vars(pixels).update(decode=decode)
-    vars(decoder_processes).update(COMPUTING_S=1)  # 0 may be rounded to a hundredth of 1 s
-    decoder_processes.serve(connection, folder, cache, writer)
+    vars(decoder_process).update(COMPUTING_S=1)  # 0 may be rounded to a hundredth of 1 s
+    decoder_process.serve(connection, folder, cache, writer)

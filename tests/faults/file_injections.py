@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from train_pytorch_model.data import decoder_processes
+from train_pytorch_model.data import decoders
 from train_pytorch_model.machine.launch import rank_of
 
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2  # Linux: bypass file and folder permissions
@@ -81,7 +81,7 @@ def unreadable_for_rank(rank: int, path: str) -> None:
     every_rank_has_its_own_host()
     if rank_of(os.environ) != rank:
         return
-    replace_in(decoder_processes, "HAS_PROCESSES", False)  # this process decodes
+    replace_in(decoders, "HAS_PROCESSES", False)  # this process decodes
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open" and _path_text(arguments[0]) == path:

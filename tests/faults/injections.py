@@ -22,7 +22,7 @@ from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from tests.faults import faulty_decoder, file_injections
 from tests.faults.file_injections import replace_in
-from train_pytorch_model.data import decoder_processes
+from train_pytorch_model.data import decoder_process
 from train_pytorch_model.data.batch import Batch
 from train_pytorch_model.machine import cores
 from train_pytorch_model.machine.launch import rank_of
@@ -95,7 +95,7 @@ def every_checkpoint_is_waited_for() -> None:
 
 def decoders_do_what_names_say() -> None:
     """Make every decoder a `faulty_decoder`."""
-    replace_in(decoder_processes, "serve", faulty_decoder.serve)
+    replace_in(decoder_process, "serve", faulty_decoder.serve)
 
 
 def checkpoints_wait_for_step(number: int) -> None:

@@ -22,10 +22,11 @@ from torch.optim import SGD
 from tests.trainings import start_training, uncached
 from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.data.batch import Batch
-from train_pytorch_model.data.cache import NO_CACHES
-from train_pytorch_model.data.decoder_processes import Decoders
+from train_pytorch_model.data.dataset import EpochPlan, inference_dataset
+from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.epoch_plan import PlannedBatch, plan_training
-from train_pytorch_model.data.loader import Loader, Pass, read_for_inference
+from train_pytorch_model.data.loader import Loader
+from train_pytorch_model.data.open_caches import NO_CACHES
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.classifier import Normalize
 from train_pytorch_model.image_classifier.decoding import Colours
@@ -263,10 +264,8 @@ def compare_gradients(
     with Loader(world.cores) as loader:
 
         def batches(plan: list[PlannedBatch]) -> list[Batch]:
-            read = read_for_inference(inputs.training, inputs.framing)
-            return list(
-                loader.batches(Pass("", plan, read, inputs.training.class_indices, inputs.framing))
-            )
+            dataset = inference_dataset(inputs.training, inputs.framing)
+            return list(loader.batches(EpochPlan("", plan, dataset, inputs.framing)))
 
         own, whole = batches(planned), batches(unions)
     for batch in own:

@@ -8,7 +8,8 @@ import numpy as np
 
 from train_pytorch_model.config.recipe import DecidedRecipe
 from train_pytorch_model.data.framing import frame
-from train_pytorch_model.image_classifier.pixels import Pixels, resize
+from train_pytorch_model.image_classifier.decoding import Pixels
+from train_pytorch_model.image_classifier.pixels import resize
 from train_pytorch_model.image_classifier.spec import Framing
 
 # Inception's crop (Szegedy et al. 2015), with the aspect ratios that have become standard.

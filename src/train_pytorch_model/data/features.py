@@ -17,8 +17,8 @@ from torch import Tensor
 
 from train_pytorch_model.data.batch import Batch
 from train_pytorch_model.data.cache_plan import Views
+from train_pytorch_model.data.dataset import EpochPlan
 from train_pytorch_model.data.epoch_plan import PlannedBatch
-from train_pytorch_model.data.loader import ImageRead, Pass
 
 Compute = Callable[
     [Tensor], Tensor
@@ -43,26 +43,26 @@ class KeptFeatures:
         self._values = values.view(num_slots, views.width)
         self._is_known = np.frombuffer(memory, np.bool_, num_slots, offset=values.nbytes)
 
-    def to_compute(self, current: Pass) -> Pass:
+    def to_compute(self, current: EpochPlan) -> EpochPlan:
         """The part of a pass whose features are not known yet, in batches of what is computed at
         once.
         """
         none = np.empty(0, np.int64)  # a process may have no batch
-        indices = np.concatenate([none, *(planned.indices for planned in current.plan)])
+        indices = np.concatenate([none, *(planned.indices for planned in current.batches)])
         indices = indices[~self._is_known[self._slots(current, indices)]]
         starts = range(0, len(indices), self._at_once)
         plan = [
             PlannedBatch(part := indices[start : start + self._at_once], len(part))
             for start in starts
         ]
-        return replace(current, key=f"{current.key}, {zlib.crc32(indices)}", plan=plan)
+        return replace(current, key=f"{current.key}, {zlib.crc32(indices)}", batches=plan)
 
-    def batches(self, current: Pass, to_compute: Iterator[Batch]) -> Iterator[Batch]:
+    def batches(self, current: EpochPlan, to_compute: Iterator[Batch]) -> Iterator[Batch]:
         """The batches of a pass with features in place of images; `to_compute` are those of that
         pass.
         """
         unreadable: dict[int, str] = {}
-        for planned in current.plan:
+        for planned in current.batches:
             slots = self._slots(current, planned.indices)
             while not (self._is_known[slots] | np.isin(planned.indices, list(unreadable))).all():
                 batch = next(to_compute)
@@ -77,7 +77,7 @@ class KeptFeatures:
             indices = planned.indices[~is_unreadable]
             yield Batch(
                 images=self._values[torch.from_numpy(slots[~is_unreadable])],
-                targets=torch.from_numpy(current.class_indices[indices].astype(np.int64)),
+                targets=torch.from_numpy(current.dataset.class_indices[indices].astype(np.int64)),
                 indices=indices,
                 global_count=planned.global_count,
                 unreadable={
@@ -85,11 +85,12 @@ class KeptFeatures:
                 },
             )
 
-    def _slots(self, current: Pass, indices: np.ndarray) -> np.ndarray:
+    def _slots(self, current: EpochPlan, indices: np.ndarray) -> np.ndarray:
         """(N,), int64: where the views of N images of a pass are."""
-        read = current.read
-        assert isinstance(read, ImageRead)
-        numbers = read.cache.first + read.directory.rows[indices].astype(np.int64)
-        is_mirrored = [read.preparation.is_mirrored(read.seed_of(int(index))) for index in indices]
+        dataset = current.dataset
+        numbers = dataset.cache.first + dataset.directory.rows[indices].astype(np.int64)
+        is_mirrored = [
+            dataset.preparation.is_mirrored(dataset.seed_of(int(index))) for index in indices
+        ]
         slots: np.ndarray = numbers * self._num_views + np.array(is_mirrored, np.int64)
         return slots

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from train_pytorch_model.image_classifier.pixels import Pixels, resize
+from train_pytorch_model.image_classifier.decoding import Pixels
+from train_pytorch_model.image_classifier.pixels import resize
 from train_pytorch_model.image_classifier.spec import Framing
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from train_pytorch_model.data.decoder_processes import Decoders, highest_value_as_pixel
+from train_pytorch_model.data.decoders import Decoders, highest_value_as_pixel
 from train_pytorch_model.data.loader import start_decoders
 from train_pytorch_model.data.requests import ImageRequest
 from train_pytorch_model.distributed.world import World

@@ -1,30 +1,19 @@
-"""What is asked of whoever reads images, and the functions that answer it."""
+"""What is asked of the thread or process that prepares an image."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
-
-Frame = Callable[[np.ndarray], np.ndarray]  # the pixels of a whole image → those of them to cache
-
-CachedDecode = Callable[[int, Callable[[], np.ndarray], Frame], np.ndarray]
-"""An image's number, `decode` and `frame` → `frame(decode())`, (H, W, 3), uint8, possibly
-read-only: from the cache, or decoded now. Raises what `decode` raises."""
-
-
-def uncached(_: int, decode: Callable[[], np.ndarray], frame: Frame) -> np.ndarray:
-    """Decode without a cache."""
-    return frame(decode())
+from train_pytorch_model.data.cache import DecodeCache
+from train_pytorch_model.image_classifier.decoding import Pixels
 
 
 class ImageRequest(NamedTuple):
-    """An image to read."""
+    """An image to prepare."""
 
     file: str
-    number: int = 0  # its number in the decode cache
+    number: int = 0  # its number in the cache
     seed: int = 0  # of its augmentation
 
 
-Prepare = Callable[
-    [ImageRequest, CachedDecode], np.ndarray
-]  # → (H, W, 3), uint8, or `UnreadableImageError`
+# Returns the pixels of an image, from the cache if it has them; raises `UnreadableImageError`.
+Prepare = Callable[[ImageRequest, DecodeCache | None], Pixels]

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from train_pytorch_model.config.wording import parameter
-from train_pytorch_model.data.decoder_processes import Decoders
+from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.listing import repeats_in

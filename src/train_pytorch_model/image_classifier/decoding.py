@@ -36,6 +36,9 @@ logging.getLogger(
 HEAD_BYTES = (
     1 << 16
 )  # of a file; a TIFF's description may be behind its pixels, and is unknown then
+
+Pixels = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]  # (height, width, 3), RGB
+
 _DEEP_COLOURS = re.compile(r"RGB[AX]?;16")  # Pillow's names of raw pixels
 
 

@@ -12,11 +12,9 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from .decoding import AS_USUAL, Colours, decode, limit_size
+from .decoding import AS_USUAL, Colours, Pixels, decode, limit_size
 from .spec import Framing
 from .unidentified import File
-
-Pixels = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]  # (height, width, 3), RGB
 
 Decode = Callable[[Path, int, Colours], Pixels]
 """An image file, the short side that is needed, what becomes of colours → its upright pixels,

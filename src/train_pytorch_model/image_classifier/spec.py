@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
-from .decoding import AS_USUAL, BOUND, Colours
+from .decoding import AS_USUAL, BOUND, Colours, Pixels
 
 FramingMode = Literal["crop", "pad", "squash"]
 
@@ -46,7 +46,7 @@ class Framing:
     def num_pixels(self) -> int:
         return self.height * self.width
 
-    def apply(self, image: Image.Image) -> np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]:
+    def apply(self, image: Image.Image) -> Pixels:
         """The framed RGB image as pixels (height, width, 3), uint8."""
         if image.size == (self.width, self.height):
             return np.asarray(image)
@@ -67,7 +67,7 @@ class Framing:
         scale = min(self.height / height, self.width / width)
         return max(1, round(height * scale)), max(1, round(width * scale))
 
-    def pad(self, pixels: np.ndarray) -> np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]:
+    def pad(self, pixels: np.ndarray) -> Pixels:
         """Centre pixels (h, w, 3), at most of the frame's size, in it, and repeat their edges."""
         height, width, _ = pixels.shape
         top, left = (self.height - height) // 2, (self.width - width) // 2

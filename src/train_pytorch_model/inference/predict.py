@@ -12,15 +12,10 @@ import numpy as np
 
 from train_pytorch_model.config.wording import counted
 from train_pytorch_model.data import epoch_plan
-from train_pytorch_model.data.cache import NO_CACHES, Caches, open_caches
 from train_pytorch_model.data.cache_plan import CachePlan
-from train_pytorch_model.data.loader import (
-    Loader,
-    Pass,
-    num_readers,
-    read_for_inference,
-    start_readers,
-)
+from train_pytorch_model.data.dataset import EpochPlan, inference_dataset
+from train_pytorch_model.data.loader import Loader, num_readers, start_readers
+from train_pytorch_model.data.open_caches import NO_CACHES, Caches, open_caches
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.evaluation.time_budget import duration
 from train_pytorch_model.formats.image_directory import ImageDirectory
@@ -91,7 +86,7 @@ def predict(
         progress_bar(len(images), title) as bar,
     ):
         if readers is not None:
-            readers.share(caches.shared)
+            readers.use_cache(caches.shared)
         started_at = logged_at = time.perf_counter()
         done = 0
         local = _predict_local_images(classifier, images, loader, world, caches)
@@ -128,8 +123,8 @@ def _predict_local_images(
     """Predict this process's batches, without communicating with the others."""
     framing = classifier.spec.framing
     plan = epoch_plan.plan_validation(len(images), BATCH_SIZE, world.rank, world.size)
-    read = read_for_inference(images, framing, caches.training)
-    for batch in loader.batches(Pass("prediction", plan, read, images.class_indices, framing)):
+    dataset = inference_dataset(images, framing, caches.training)
+    for batch in loader.batches(EpochPlan("prediction", plan, dataset, framing)):
         features, energies = np.empty((0, 0)), np.empty(0)
         probabilities = np.empty((0, len(classifier.spec.categories)))
         if len(batch.indices):

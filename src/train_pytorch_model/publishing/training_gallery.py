@@ -8,12 +8,11 @@ from PIL import Image
 
 from train_pytorch_model.data.batch import Batch
 from train_pytorch_model.data.cutmix import with_cutmix
+from train_pytorch_model.data.dataset import training_dataset
 from train_pytorch_model.data.epoch_plan import plan_training
-from train_pytorch_model.data.loader import read_for_training
 from train_pytorch_model.data.preparation import for_training
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
-from train_pytorch_model.image_classifier.pixels import decode_pixels
 from train_pytorch_model.reports.galleries import Card, Fact, Gallery
 from train_pytorch_model.reports.pictures import small_picture
 from train_pytorch_model.training.plan import Plan
@@ -32,13 +31,13 @@ def training_gallery(plan: Plan, images: ImageDirectory) -> Gallery:
     )
     seed, local, size = config.random_seed, plan.min_local_batch, plan.world.size
     first_step = plan_training(len(images), config.batch_size, local, seed, epoch, 0, size)[0]
-    read = read_for_training(
+    dataset = training_dataset(
         images, for_training(recipe, framing, plan.inputs.training_framing), seed, epoch
     )
     indices, pixels = [], []
     for index in first_step.indices[:MAX_IMAGES].tolist():
         with suppress(UnreadableImageError):  # deleted since it was trained
-            pixels.append(read(index, decode_pixels))
+            pixels.append(dataset.read(index))
             indices.append(index)
     if not indices:
         return Gallery("batch", BATCH_TITLE, "The images can no longer be read.", [])

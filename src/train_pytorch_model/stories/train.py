@@ -9,7 +9,7 @@ from pathlib import Path
 from train_pytorch_model import errors
 from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.config.wording import counted, parameter
-from train_pytorch_model.data.decoder_processes import Decoders
+from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.loader import start_readers
 from train_pytorch_model.data.pixel_decisions import decide_flips, decide_white_level
 from train_pytorch_model.distributed.world import World, is_lost_connection

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from train_pytorch_model.data import batch
 from train_pytorch_model.data.batch import Batch
-from train_pytorch_model.data.cache import Caches, open_caches
-from train_pytorch_model.data.decoder_processes import Decoders
+from train_pytorch_model.data.dataset import EpochPlan, inference_dataset, training_dataset
+from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.epoch_plan import plan_training, plan_validation
 from train_pytorch_model.data.features import KeptFeatures
-from train_pytorch_model.data.loader import Loader, Pass, read_for_inference, read_for_training
+from train_pytorch_model.data.loader import Loader
+from train_pytorch_model.data.open_caches import Caches, open_caches
 from train_pytorch_model.data.preparation import for_training
 from train_pytorch_model.training.engine import Engine
 from train_pytorch_model.training.state import State
@@ -56,14 +57,14 @@ class Batches:
     def validation(self, state: State, is_last: bool = False) -> Reading:
         """Return this process's validation batches, before the next epoch unless `is_last`."""
 
-        def following() -> Pass | None:
+        def following() -> EpochPlan | None:
             epoch = state.progress.epoch + 1
             is_over = is_last or epoch > self._plan.config.epochs
             return None if is_over else self._training_pass(state, epoch)
 
         return self._read(self._validation_pass(state), following)
 
-    def _read(self, current: Pass, then: Callable[[], Pass | None]) -> Reading:
+    def _read(self, current: EpochPlan, then: Callable[[], EpochPlan | None]) -> Reading:
         kept = self._kept
         part = kept.to_compute if kept else lambda given: given
         batches = self._loader.batches(
@@ -71,10 +72,10 @@ class Batches:
         )
         batches = batch.on_device(batches, self._plan.world.device)
         return Reading(
-            len(current.plan), kept.batches(current, batches) if kept else batches, self._loader
+            len(current.batches), kept.batches(current, batches) if kept else batches, self._loader
         )
 
-    def _training_pass(self, state: State, epoch: int, images_done: int = 0) -> Pass:
+    def _training_pass(self, state: State, epoch: int, images_done: int = 0) -> EpochPlan:
         plan, images = self._plan, state.images["training"]
         config, world = plan.config, plan.world
         framing, seed, least = plan.framings[epoch - 1], config.random_seed, plan.min_local_batch
@@ -82,19 +83,19 @@ class Batches:
             len(images), config.batch_size, least, seed, epoch, world.rank, world.size, images_done
         )[: self._max_steps]
         prepared = for_training(plan.inputs.recipe, framing, plan.inputs.training_framing)
-        read = read_for_training(images, prepared, seed, epoch, self._caches.training)
+        dataset = training_dataset(images, prepared, seed, epoch, self._caches.training)
         key = f"training {epoch} of {len(images)} images, {len(planned)} batches"
-        return Pass(key, planned, read, images.class_indices, framing)
+        return EpochPlan(key, planned, dataset, framing)
 
-    def _validation_pass(self, state: State) -> Pass:
+    def _validation_pass(self, state: State) -> EpochPlan:
         plan, images, framing = self._plan, state.images["validation"], self._plan.inputs.framing
         planned = plan_validation(
             len(images), self._engine.validated_at_once, plan.world.rank, plan.world.size
         )
         planned = planned[: self._max_steps]
-        read = read_for_inference(images, framing, self._caches.validation)
+        dataset = inference_dataset(images, framing, self._caches.validation)
         key = f"validation of {len(images)} images, {len(planned)} batches"
-        return Pass(key, planned, read, images.class_indices, framing)
+        return EpochPlan(key, planned, dataset, framing)
 
 
 @contextmanager
@@ -104,6 +105,6 @@ def open_batches(
     """Batches, for a `with`; `readers` have no request yet."""
     with open_caches(engine.plan.cache, engine.world) as caches:
         if readers is not None:
-            readers.share(caches.shared)
+            readers.use_cache(caches.shared)
         with Loader(engine.world.cores, readers) as loader:
             yield Batches(engine, loader, caches, max_steps)

@@ -29,8 +29,8 @@ from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.listing import evenly_spaced
 from train_pytorch_model.image_classifier.architectures import head_of
 from train_pytorch_model.image_classifier.classifier import recording_inputs
-from train_pytorch_model.image_classifier.decoding import UnreadableImageError
-from train_pytorch_model.image_classifier.pixels import Pixels, view
+from train_pytorch_model.image_classifier.decoding import Pixels, UnreadableImageError
+from train_pytorch_model.image_classifier.pixels import view
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.networks import batch_norms
 from train_pytorch_model.training.optimizer import OptimizerName

@@ -11,7 +11,8 @@ from train_pytorch_model import errors
 from train_pytorch_model.config import wording
 from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.config.wording import parameter
-from train_pytorch_model.data.cache_plan import CachePlan, Views, plan_cache
+from train_pytorch_model.data.cache_budget import plan_cache
+from train_pytorch_model.data.cache_plan import CachePlan, Views
 from train_pytorch_model.data.epoch_plan import num_training_steps
 from train_pytorch_model.data.loader import num_readers
 from train_pytorch_model.data.preparation import for_inference, for_training

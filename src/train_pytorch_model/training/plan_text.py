@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from train_pytorch_model.config.wording import counted, parameter
-from train_pytorch_model.data.cache_plan import memory_text
+from train_pytorch_model.data.cache_budget import memory_text
 from train_pytorch_model.data.loader import num_readers
 from train_pytorch_model.image_classifier.decoding import MAX_WHITE
 from train_pytorch_model.inputs.unreadable_images import unreadable_images_warning

@@ -64,8 +64,9 @@ def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int)
     from tests.trainings import start_training
     from train_pytorch_model.config.train_config import TrainConfig
     from train_pytorch_model.data.batch import Batch
-    from train_pytorch_model.data.cache import NO_CACHES
-    from train_pytorch_model.data.loader import Loader, Pass
+    from train_pytorch_model.data.dataset import EpochPlan
+    from train_pytorch_model.data.loader import Loader
+    from train_pytorch_model.data.open_caches import NO_CACHES
     from train_pytorch_model.distributed.rendezvous import join_world
     from train_pytorch_model.inputs.opening import open_training_inputs
     from train_pytorch_model.machine.memory import keep_freed_memory
@@ -74,8 +75,8 @@ def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int)
     class OneBatch(Loader):
         """Yields the ready batch of the pass's image size, once per planned batch."""
 
-        def batches(self, current: Pass, following: object = None) -> Iterator[Batch]:  # noqa: ARG002
-            for _ in current.plan:
+        def batches(self, current: EpochPlan, following: object = None) -> Iterator[Batch]:  # noqa: ARG002
+            for _ in current.batches:
                 yield made[current.framing]
 
     keep_freed_memory()

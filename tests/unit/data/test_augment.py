@@ -17,7 +17,8 @@ from train_pytorch_model.data.augment import (
     random_window,
 )
 from train_pytorch_model.data.framing import frame
-from train_pytorch_model.image_classifier.pixels import Pixels, resize
+from train_pytorch_model.image_classifier.decoding import Pixels
+from train_pytorch_model.image_classifier.pixels import resize
 from train_pytorch_model.image_classifier.spec import Framing
 
 SIDE = 16

@@ -16,16 +16,17 @@ from tests.painting import paint_folders
 from tests.recipes import decided_recipe
 
 from train_pytorch_model.config.recipe import Augmentation
-from train_pytorch_model.data import cache_plan
-from train_pytorch_model.data.cache import NO_CACHES, Cache, Caches, open_caches
-from train_pytorch_model.data.cache_plan import CachePlan, plan_cache
-from train_pytorch_model.data.loader import Read, read_for_inference, read_for_training
-from train_pytorch_model.data.preparation import for_inference, for_training
-from train_pytorch_model.data.requests import Frame
+from train_pytorch_model.data import cache_budget, cache_plan
+from train_pytorch_model.data.cache_budget import plan_cache
+from train_pytorch_model.data.cache_plan import CachePlan
+from train_pytorch_model.data.dataset import inference_dataset, training_dataset
+from train_pytorch_model.data.open_caches import NO_CACHES, Caches, DatasetCache, open_caches
+from train_pytorch_model.data.preparation import Preparation, for_inference, for_training
+from train_pytorch_model.data.requests import ImageRequest
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
-from train_pytorch_model.image_classifier.decoding import UnreadableImageError
-from train_pytorch_model.image_classifier.pixels import Pixels, decode_pixels, reduce
+from train_pytorch_model.image_classifier.decoding import Colours, Pixels, UnreadableImageError
+from train_pytorch_model.image_classifier.pixels import decode_pixels, reduce
 from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.quality.perceptual_hash import perceptual_hash
 
@@ -43,12 +44,10 @@ def noise(number: int, height: int = 24, width: int = 32) -> Pixels:
     return np.random.default_rng(number).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
-def whole(pixels: Pixels) -> Pixels:
-    return pixels
-
-
-def kept(cache: Cache) -> Callable[[int, Callable[[], Pixels]], Pixels]:
-    return lambda row, decode: cache.remember(cache.first + row, decode, whole)
+def read(cache: DatasetCache, row: int, decode: Callable[[], Pixels]) -> Pixels:
+    """Return a whole image, decoded by a function if it is not cached."""
+    prepare = Preparation(9999, cached_framing=None, augment=None, colours=Colours())
+    return prepare(ImageRequest("", cache.first + row), cache.images, lambda *_: decode())
 
 
 def never() -> Pixels:
@@ -69,22 +68,22 @@ def test_cached_pixels_equal_decoded_ones() -> None:
     with open_caches(PLAN, ALONE) as caches:
         for row in range(50):
             assert (
-                kept(caches.training)(row, partial(noise, row, 5 + row, 7))
+                read(caches.training, row, partial(noise, row, 5 + row, 7))
                 == noise(row, 5 + row, 7)
             ).all()
             assert (
-                kept(caches.validation)(row, partial(noise, 900 + row)) == noise(900 + row)
+                read(caches.validation, row, partial(noise, 900 + row)) == noise(900 + row)
             ).all()
         for row in range(50):
-            assert (kept(caches.training)(row, never) == noise(row, 5 + row, 7)).all()
-            assert (kept(caches.validation)(row, never) == noise(900 + row)).all()
+            assert (read(caches.training, row, never) == noise(row, 5 + row, 7)).all()
+            assert (read(caches.validation, row, never) == noise(900 + row)).all()
 
 
 def test_cached_pixels_are_read_only() -> None:
     with open_caches(PLAN, ALONE) as caches:
-        kept(caches.training)(3, lambda: noise(3))
+        read(caches.training, 3, lambda: noise(3))
         with pytest.raises(ValueError, match="read-only"):
-            kept(caches.training)(3, never)[0, 0] = 0
+            read(caches.training, 3, never)[0, 0] = 0
 
 
 @pytest.mark.parametrize("augmentation", AUGMENTATIONS)
@@ -95,16 +94,15 @@ def test_training_and_validation_see_the_same_pixels_with_and_without_a_cache(
     early = Framing(8, 8, 0.875)  # of the first epoch, which caches what the others need
 
     def pixels_of(caches: Caches) -> list[list[bytes]]:
-        reads: list[Read] = [
-            read_for_training(
+        datasets = [
+            training_dataset(
                 painted, for_training(recipe, framing, FRAMING), 1, epoch, caches.training
             )
             for epoch, framing in ((1, early), (2, FRAMING), (3, FRAMING))
         ]
-        reads += [read_for_inference(painted, FRAMING, caches.validation)] * 2
+        datasets += [inference_dataset(painted, FRAMING, caches.validation)] * 2
         return [
-            [read(index, decode_pixels).tobytes() for index in range(len(painted))]
-            for read in reads
+            [dataset.read(index).tobytes() for index in range(len(painted))] for dataset in datasets
         ]
 
     with open_caches(PLAN, ALONE) as caches:
@@ -121,8 +119,8 @@ def test_hashes_are_of_whole_images_whatever_is_cached(painted: ImageDirectory) 
     for budget in (0, PLAN.budget):
         with open_caches(replace(PLAN, budget=budget), ALONE) as caches:
             for index in range(3, 12):
-                read_for_training(painted, CROPS, 1, 1, caches.training)(index, decode_pixels)
-            read_for_inference(painted, FRAMING, caches.validation)(5, decode_pixels)
+                training_dataset(painted, CROPS, 1, 1, caches.training).read(index)
+            inference_dataset(painted, FRAMING, caches.validation).read(5)
             assert caches.hashes.shape == (150, 16)
             assert (caches.hashes[3:12] == expected[3:]).all()
             assert (caches.hashes[105] == expected[5]).all()
@@ -132,19 +130,19 @@ def test_hashes_are_of_whole_images_whatever_is_cached(painted: ImageDirectory) 
 def test_later_epochs_need_no_files(tmp_path: Path) -> None:
     directory = open_image_directory(paint_folders(tmp_path / "data", 2), "Training dataset")
     with open_caches(PLAN, ALONE) as caches:
-        read = read_for_inference(directory, FRAMING, caches.validation)
-        first = [read(index, decode_pixels).copy() for index in range(6)]
+        dataset = inference_dataset(directory, FRAMING, caches.validation)
+        first = [dataset.read(index).copy() for index in range(6)]
         for index in range(6):
             directory.path(index).unlink()
-        assert all((read(index, decode_pixels) == first[index]).all() for index in range(6))
+        assert all((dataset.read(index) == first[index]).all() for index in range(6))
 
 
 def test_an_image_keeps_its_place_when_others_are_left_out(painted: ImageDirectory) -> None:
     with open_caches(PLAN, ALONE) as caches:
-        whole = read_for_inference(painted, FRAMING, caches.validation)
-        first = [whole(index, decode_pixels).copy() for index in range(12)]
-        rest = read_for_inference(painted.select(np.arange(5, 12)), FRAMING, caches.validation)
-        assert all((rest(index, decode_pixels) == first[5 + index]).all() for index in range(7))
+        whole = inference_dataset(painted, FRAMING, caches.validation)
+        first = [whole.read(index).copy() for index in range(12)]
+        rest = inference_dataset(painted.select(np.arange(5, 12)), FRAMING, caches.validation)
+        assert all((rest.read(index) == first[5 + index]).all() for index in range(7))
 
 
 def test_an_unreadable_image_is_unreadable_each_time() -> None:
@@ -154,7 +152,7 @@ def test_an_unreadable_image_is_unreadable_each_time() -> None:
     with open_caches(PLAN, ALONE) as caches:
         for _ in range(2):
             with pytest.raises(UnreadableImageError, match=r"^torn$"):
-                kept(caches.training)(1, torn)
+                read(caches.training, 1, torn)
 
 
 def test_threads_can_decode_concurrently() -> None:
@@ -164,7 +162,7 @@ def test_threads_can_decode_concurrently() -> None:
     ):
         for _ in range(3):
             found = pool.map(
-                lambda i: kept(caches.training)(i % 100, lambda: noise(i % 100, 100, 100)),
+                lambda i: read(caches.training, i % 100, lambda: noise(i % 100, 100, 100)),
                 range(400),
             )
             assert all((pixels == noise(i % 100, 100, 100)).all() for i, pixels in enumerate(found))
@@ -184,18 +182,18 @@ def test_images_that_do_not_fit_are_decoded_each_time() -> None:
     with open_caches(replace(PLAN, budget=8 * MIB), ALONE) as caches:
         for _ in range(2):
             for row in range(6):
-                assert (kept(caches.training)(row, partial(decode, row)) == half).all()
+                assert (read(caches.training, row, partial(decode, row)) == half).all()
     assert decoded == [0, 1, 2, 3, 4, 5, 4, 5]
 
 
 def test_an_image_larger_than_the_cache_is_decoded_each_time() -> None:
     large = noise(0, 1000, 4 * MIB // 3000 + 1)
     with open_caches(PLAN, ALONE) as caches:
-        kept(caches.training)(0, lambda: large)
+        read(caches.training, 0, lambda: large)
         with pytest.raises(AssertionError, match="decoded again"):
-            kept(caches.training)(0, never)
-        kept(caches.training)(1, lambda: noise(1))
-        assert (kept(caches.training)(1, never) == noise(1)).all()
+            read(caches.training, 0, never)
+        read(caches.training, 1, lambda: noise(1))
+        assert (read(caches.training, 1, never) == noise(1)).all()
 
 
 @pytest.mark.parametrize("most", [100, 200])
@@ -203,9 +201,9 @@ def test_without_a_budget_nothing_is_cached(most: int, monkeypatch: pytest.Monke
     monkeypatch.setattr(cache_plan, "MAX_HASHED", most)
     with open_caches(replace(PLAN, budget=0), ALONE) as caches:
         assert (caches is NO_CACHES) is (most == 100)  # otherwise it holds hashes
-        kept(caches.training)(0, lambda: noise(0))
+        read(caches.training, 0, lambda: noise(0))
         with pytest.raises(AssertionError, match="decoded again"):
-            kept(caches.training)(0, never)
+            read(caches.training, 0, never)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +223,7 @@ def test_the_plan_says_what_is_cached_or_why_nothing_is(
     budget: int,
     summary: str,
 ) -> None:
-    monkeypatch.setattr(cache_plan, "available_memory", lambda: available)
+    monkeypatch.setattr(cache_budget, "available_memory", lambda: available)
     validation = painted.select(np.arange(12)), for_inference(FRAMING)
     plan = plan_cache((painted, CROPS), validation, epochs)
     wanted = 12 * (24 * 32 * 3) + 12 * (16 * 16 * 3)
@@ -258,29 +256,26 @@ def test_memory_is_planned_for_what_is_cached(
     """Without random crops, the framed image: at the largest size, or unscaled if that is smaller."""
     early = Framing(8, 8, 0.875)
     prepared = for_training(decided_recipe(augmentation=augmentation), early, largest)
-    sizes: list[int] = []
-
-    def remember(number: int, decode: Callable[[], Pixels], frame: Frame) -> Pixels:  # noqa: ARG001, the form of `CachedDecode`
-        pixels = frame(decode())
-        sizes.append(pixels.nbytes)
-        return pixels
-
-    read_for_training(painted, prepared, 1, 1, Cache(remember))(0, decode_pixels)
-    assert sizes == [kept * 3]
-    dataset, wanted = (painted, prepared), 2 * len(painted) * sizes[0]
+    with open_caches(PLAN, ALONE) as caches:
+        training_dataset(painted, prepared, 1, 1, caches.training).read(0)
+        assert caches.training.images is not None
+        cached = caches.training.images.get(0)
+        assert cached is not None
+        assert cached.nbytes == kept * 3
+    dataset, wanted = (painted, prepared), 2 * len(painted) * kept * 3
     for available, summary in (
         (4 * wanted, "each image once, "),
         (4 * wanted - 4, "about 23 of 24 "),
     ):
-        monkeypatch.setattr(cache_plan, "available_memory", lambda: available)  # noqa: B023, used at once
+        monkeypatch.setattr(cache_budget, "available_memory", lambda: available)  # noqa: B023, used at once
         assert plan_cache(dataset, dataset, 2).summary.startswith(summary)
 
 
 def test_a_large_budget_is_given_in_gibibytes(
     painted: ImageDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache_plan, "available_memory", lambda: 6 << 30)
-    monkeypatch.setattr(cache_plan, "_mean_bytes", lambda *_: 1 << 27)
+    monkeypatch.setattr(cache_budget, "available_memory", lambda: 6 << 30)
+    monkeypatch.setattr(cache_budget, "_mean_bytes", lambda *_: 1 << 27)
     plan = plan_cache((painted, CROPS), (painted, CROPS), 2)
     assert plan.summary == "about 12 of 24 images once, then cached (1.5 GiB of memory)"
 
@@ -309,21 +304,21 @@ def pair(local_rank: int) -> World:
 def test_processes_read_each_others_images() -> None:
     plan = replace(PLAN, budget=1 << 40)  # sparse: far more than there is
     with open_caches(plan, pair(0)) as first, open_caches(plan, pair(1)) as second:
-        one, other = first.training.remember, second.training.remember
+        one, other = first.training, second.training
         for number in range(0, 100, 2):
-            one(number, partial(noise, number, 200, 300), whole)
-            other(number + 1, partial(noise, number + 1, 200, 300), whole)
+            read(one, number, partial(noise, number, 200, 300))
+            read(other, number + 1, partial(noise, number + 1, 200, 300))
         for number in range(50):
-            for remember in (one, other):
-                assert (remember(number, never, whole) == noise(number, 200, 300)).all()
+            for cache in (one, other):
+                assert (read(cache, number, never) == noise(number, 200, 300)).all()
 
 
 def test_a_file_of_another_container_is_not_written_to(tmp_path: Path) -> None:
     """Its process has the same number there as the one that made the cache has here."""
     (tmp_path / "precious").write_bytes(b"precious")
     with open_caches(PLAN, pair(0)):
-        ((machine, (_, *file)),) = Pair.offers
-        Pair.offers[:] = [(machine, (str(tmp_path / "precious"), *file))]
+        ((machine, offer),) = Pair.offers
+        Pair.offers[:] = [(machine, offer._replace(path=str(tmp_path / "precious")))]
         with open_caches(PLAN, pair(1)) as caches:
             assert caches is NO_CACHES
     assert (tmp_path / "precious").read_bytes() == b"precious"

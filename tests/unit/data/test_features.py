@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.config.train_config import TrainConfig
-from train_pytorch_model.data import cache_plan
+from train_pytorch_model.data import cache_budget
 from train_pytorch_model.data.batch import Batch
 from train_pytorch_model.data.cache_plan import Views
+from train_pytorch_model.data.dataset import EpochPlan, training_dataset
 from train_pytorch_model.data.epoch_plan import PlannedBatch
 from train_pytorch_model.data.features import KeptFeatures
-from train_pytorch_model.data.loader import Pass, read_for_training
 from train_pytorch_model.data.preparation import for_training
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.image_classifier.architectures import FAMILIES, Family, build
@@ -139,15 +139,15 @@ def test_a_run_resumed_within_an_epoch_computes_what_it_needs_and_ends_the_same(
 def test_a_batch_may_lack_an_image_that_was_unreadable_for_an_earlier_one(tmp_path: Path) -> None:
     images = open_image_directory(paint_folders(tmp_path / "images", 2), "images")
     recipe, framing = decided_recipe(augmentation="none"), Framing(32, 32, 1.0)
-    read = read_for_training(images, for_training(recipe, framing, framing), 1, 1)
+    dataset = training_dataset(images, for_training(recipe, framing, framing), 1, 1)
     plan = [PlannedBatch(np.array(indices, np.int64), 2) for indices in ((0, 1), (2, 3), ())]
-    current = Pass("", plan, read, images.class_indices, framing)
+    current = EpochPlan("", plan, dataset, framing)
     views = Views(2, 3, 4)
     memory = memoryview(bytearray(len(images) * views.num_bytes))
     kept = KeptFeatures(
         memory, views, torch.float32, lambda given: given.float().mean(dim=(2, 3)), 4
     )
-    (at_once,) = kept.to_compute(current).plan
+    (at_once,) = kept.to_compute(current).batches
     assert at_once.indices.tolist() == [0, 1, 2, 3]
     pixels, indices = torch.arange(3, dtype=torch.uint8), np.arange(3)
     computed = Batch(
@@ -161,8 +161,8 @@ def test_a_batch_may_lack_an_image_that_was_unreadable_for_an_earlier_one(tmp_pa
         {3: "torn"},
     )
     assert nothing.images.shape == (0, 3)
-    assert [planned.indices.tolist() for planned in kept.to_compute(current).plan] == [[3]]
-    assert list(kept.to_compute(replace(current, plan=[])).plan) == []
+    assert [planned.indices.tolist() for planned in kept.to_compute(current).batches] == [[3]]
+    assert list(kept.to_compute(replace(current, batches=[])).batches) == []
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_without_mirroring_no_image_is_cached_and_without_memory_no_feature_is(
         == "each image once: its features are kept"
     )
     assert len(plan.cache.features) == 21 * (512 * 4 + 1)
-    monkeypatch.setattr(cache_plan, "available_memory", lambda: 4 * len(plan.cache.features) - 4)
+    monkeypatch.setattr(cache_budget, "available_memory", lambda: 4 * len(plan.cache.features) - 4)
     assert describe(begin(flips=False).plan, LearningRateFactors())["Features"].endswith(
         "memory is short"
     )

@@ -65,7 +65,7 @@ def test_random_crops_are_taken_from_the_whole_image() -> None:
         3,
     )  # half as large again, so that windows of it have enough pixels
     assert kept[48, 0, 0] == 255
-    assert for_inference(framing).num_kept(*PANORAMA) == 64 * 64
+    assert for_inference(framing).num_cached_pixels(*PANORAMA) == 64 * 64
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Batches: order, pixels, prefetching, and images that cannot be read."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,46 +12,56 @@ from tests.painting import paint_folders
 from tests.recipes import decided_recipe
 
 from train_pytorch_model.data.batch import Batch, on_device
-from train_pytorch_model.data.epoch_plan import PlannedBatch, plan_validation
-from train_pytorch_model.data.loader import (
-    PREFETCHED_BATCHES,
-    Loader,
-    Pass,
-    Read,
-    read_for_inference,
-    read_for_training,
+from train_pytorch_model.data.dataset import (
+    EpochPlan,
+    ImageDataset,
+    inference_dataset,
+    training_dataset,
 )
+from train_pytorch_model.data.epoch_plan import PlannedBatch, plan_validation
+from train_pytorch_model.data.loader import PREFETCHED_BATCHES, Loader
 from train_pytorch_model.data.preparation import for_training
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
-from train_pytorch_model.image_classifier.decoding import UnreadableImageError
-from train_pytorch_model.image_classifier.pixels import Decode, Pixels, decode_pixels
+from train_pytorch_model.image_classifier.decoding import Pixels, UnreadableImageError
+from train_pytorch_model.image_classifier.pixels import Decode, decode_pixels
 from train_pytorch_model.image_classifier.spec import Framing
 
 FRAMING = Framing(2, 3, 1.0)
+
+
+Read = Callable[[int, Decode], Pixels]
 
 
 def numbered(index: int, _: Decode = decode_pixels) -> Pixels:
     return np.full((2, 3, 3), index, dtype=np.uint8)
 
 
-def load(
-    plan: list[PlannedBatch], read: Read, num_images: int = 200, threads: int = 3
-) -> list[Batch]:
-    class_indices = np.arange(num_images, dtype=np.int32) % 7
+class MadeUpDataset(ImageDataset):
+    """Images that a function makes from their indices."""
+
+    def __init__(self, read: Read, num_images: int = 200) -> None:
+        vars(self).update(read=read, num_images=num_images)
+
+    @property
+    def class_indices(self) -> np.ndarray:
+        return np.arange(vars(self)["num_images"], dtype=np.int32) % 7
+
+
+def load(plan: list[PlannedBatch], dataset: ImageDataset, threads: int = 3) -> list[Batch]:
     with Loader(threads) as loader:
-        return list(loader.batches(Pass("", plan, read, class_indices, FRAMING)))
+        return list(loader.batches(EpochPlan("", plan, dataset, FRAMING)))
 
 
-def numbered_pass(key: str, num_images: int, batch_size: int, read: Read = numbered) -> Pass:
+def numbered_pass(key: str, num_images: int, batch_size: int, read: Read = numbered) -> EpochPlan:
     plan = plan_validation(num_images, batch_size, 0, 1)
-    return Pass(key, plan, read, np.zeros(num_images, dtype=np.int32), FRAMING)
+    return EpochPlan(key, plan, MadeUpDataset(read, num_images), FRAMING)
 
 
 @pytest.mark.parametrize("threads", [1, 4])
 def test_batches_follow_the_plan_for_any_number_of_threads(threads: int) -> None:
     order = np.random.default_rng(0).permutation(50)
     plan = [PlannedBatch(order[start : start + 8], 16) for start in range(0, 50, 8)]
-    batches = load(plan, numbered, threads=threads)
+    batches = load(plan, MadeUpDataset(numbered), threads)
     assert [batch.indices.tolist() for batch in batches] == [
         planned.indices.tolist() for planned in plan
     ]
@@ -66,7 +77,7 @@ def test_batches_follow_the_plan_for_any_number_of_threads(threads: int) -> None
 
 
 def test_an_empty_share_is_an_empty_batch() -> None:
-    (batch,) = load([PlannedBatch(np.empty(0, dtype=np.int64), 5)], numbered)
+    (batch,) = load([PlannedBatch(np.empty(0, dtype=np.int64), 5)], MadeUpDataset(numbered))
     assert batch.images.shape == (0, 3, 2, 3)
     assert batch.targets.shape == (0,)
     assert batch.global_count == 5
@@ -78,7 +89,7 @@ def test_an_unreadable_image_leaves_no_gap() -> None:
             raise UnreadableImageError(f"image {index} is torn")
         return numbered(index)
 
-    first, second, third = load(plan_validation(10, 4, 0, 1), read)
+    first, second, third = load(plan_validation(10, 4, 0, 1), MadeUpDataset(read))
     assert first.indices.tolist() == [0, 2, 3]
     assert first.images[:, 0, 0, 0].tolist() == [0, 2, 3]
     assert first.targets.tolist() == [0, 2, 3]
@@ -95,12 +106,15 @@ def test_a_programming_error_is_not_taken_for_an_unreadable_image() -> None:
         raise ZeroDivisionError(index)
 
     with pytest.raises(ZeroDivisionError):
-        load(plan_validation(3, 2, 0, 1), read)
+        load(plan_validation(3, 2, 0, 1), MadeUpDataset(read))
 
 
 def test_pixels_of_another_size_than_the_framing_are_an_error() -> None:
     with pytest.raises(ValueError, match=r"could not broadcast"):
-        load(plan_validation(1, 1, 0, 1), lambda *_: np.zeros((4, 4, 3), dtype=np.uint8))
+        load(
+            plan_validation(1, 1, 0, 1),
+            MadeUpDataset(lambda *_: np.zeros((4, 4, 3), dtype=np.uint8)),
+        )
 
 
 def test_the_number_of_prefetched_batches_is_limited() -> None:
@@ -132,7 +146,7 @@ def test_the_following_pass_is_prefetched_during_the_last_batches() -> None:
     with Loader(2) as loader:
         first = list(loader.batches(numbered_pass("training", 40, 2), lambda: following))
         assert len(first) == 20
-        for future in [future for batch in loader._prefetched[1] for future in batch.futures]:
+        for future in [future for batch in loader._prefetched.pending for future in batch.futures]:
             future.result()
         assert sorted(started) == list(range(2 * PREFETCHED_BATCHES))
         second = list(loader.batches(numbered_pass("validation", 12, 2, read)))
@@ -147,7 +161,9 @@ def test_the_following_pass_may_be_shorter_than_the_prefetch() -> None:
             passes = [numbered_pass("a", 3, 2), numbered_pass("b", 2, 2)]
             for current, following in (passes, passes[::-1]):
                 batches = list(loader.batches(current, lambda following=following: following))  # type: ignore[misc]
-                assert sum(len(batch.indices) for batch in batches) == len(current.class_indices)
+                assert sum(len(batch.indices) for batch in batches) == len(
+                    current.dataset.class_indices
+                )
 
 
 def test_a_prefetched_pass_that_is_not_needed_is_dropped() -> None:
@@ -174,7 +190,7 @@ def test_more_batches_are_prefetched_if_they_are_small() -> None:
 
 
 def test_on_a_cpu_batches_are_passed_through() -> None:
-    (batch,) = load(plan_validation(3, 4, 0, 1), numbered)
+    (batch,) = load(plan_validation(3, 4, 0, 1), MadeUpDataset(numbered))
     assert list(on_device([batch], torch.device("cpu"))) == [batch]
 
 
@@ -198,11 +214,11 @@ def test_the_augmentation_of_an_image_depends_on_seed_epoch_and_image_only(
     prepared = for_training(decided_recipe(augmentation="random-resized-crop"), framing, framing)
 
     def view(seed: int, epoch: int, index: int) -> bytes:
-        return read_for_training(painted, prepared, seed, epoch)(index, decode_pixels).tobytes()
+        return training_dataset(painted, prepared, seed, epoch).read(index).tobytes()
 
-    read = read_for_training(painted, prepared, 1, 0)
-    in_order = [read(index, decode_pixels).tobytes() for index in range(6)]
-    in_reverse = [read(index, decode_pixels).tobytes() for index in reversed(range(6))]
+    dataset = training_dataset(painted, prepared, 1, 0)
+    in_order = [dataset.read(index).tobytes() for index in range(6)]
+    in_reverse = [dataset.read(index).tobytes() for index in reversed(range(6))]
     assert in_reverse[::-1] == in_order
     assert view(1, 0, 3) == in_order[3]
     assert view(1, 1, 3) != in_order[3]
@@ -210,9 +226,9 @@ def test_the_augmentation_of_an_image_depends_on_seed_epoch_and_image_only(
 
 
 def test_validation_and_scoring_see_the_framed_image(painted: ImageDirectory) -> None:
-    pixels = read_for_inference(painted, Framing(30, 40, 1.0))(0, decode_pixels)
+    pixels = inference_dataset(painted, Framing(30, 40, 1.0)).read(0)
     assert (pixels == np.asarray(Image.open(painted.path(0)))).all()
-    assert read_for_inference(painted, Framing(8, 8, 0.5))(0, decode_pixels).shape == (8, 8, 3)
+    assert inference_dataset(painted, Framing(8, 8, 0.5)).read(0).shape == (8, 8, 3)
 
 
 def test_a_file_that_is_gone_is_an_unreadable_image(
@@ -226,9 +242,9 @@ def test_a_file_that_is_gone_is_an_unreadable_image(
     (tmp_path / "b/2.png").unlink()
     framing = Framing(2, 3, 1.0)
     prepared = for_training(decided_recipe(augmentation="none"), framing, framing)
-    for read in (
-        read_for_inference(directory, framing),
-        read_for_training(directory, prepared, 1, 0),
+    for dataset in (
+        inference_dataset(directory, framing),
+        training_dataset(directory, prepared, 1, 0),
     ):
-        (batch,) = load(plan_validation(2, 2, 0, 1), read)
+        (batch,) = load(plan_validation(2, 2, 0, 1), dataset)
         assert batch.unreadable == {1: "the file is gone"}

@@ -16,13 +16,15 @@ from tests.faults import faulty_decoder
 from tests.painting import paint_folders
 from tests.recipes import decided_recipe
 
-from train_pytorch_model.data import decoder_processes, preparation
+from train_pytorch_model.data import decoder_process, preparation
 from train_pytorch_model.data.batch import Batch
-from train_pytorch_model.data.cache import NO_CACHES, Caches, DecodeCache, open_caches
+from train_pytorch_model.data.cache import DecodeCache
 from train_pytorch_model.data.cache_plan import CachePlan
-from train_pytorch_model.data.decoder_processes import Decoders
+from train_pytorch_model.data.dataset import EpochPlan, inference_dataset, training_dataset
+from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.epoch_plan import plan_training
-from train_pytorch_model.data.loader import Loader, Pass, read_for_inference, read_for_training
+from train_pytorch_model.data.loader import Loader
+from train_pytorch_model.data.open_caches import NO_CACHES, Caches, open_caches
 from train_pytorch_model.data.preparation import for_training
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
@@ -45,9 +47,9 @@ def painted(tmp_path_factory: pytest.TempPathFactory) -> ImageDirectory:
 
 
 @contextmanager
-def started(serve: Callable[..., None] = decoder_processes.serve) -> Iterator[Decoders]:
+def started(serve: Callable[..., None] = decoder_process.serve) -> Iterator[Decoders]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoder_processes, "serve", serve)
+        patch.setattr(decoder_process, "serve", serve)
         readers = Decoders([preparation.__name__])
         try:
             yield readers
@@ -67,18 +69,18 @@ def faulty() -> Iterator[Decoders]:
         yield these
 
 
-def training_pass(images: ImageDirectory, epoch: int, caches: Caches = NO_CACHES) -> Pass:
+def training_pass(images: ImageDirectory, epoch: int, caches: Caches = NO_CACHES) -> EpochPlan:
     plan = plan_training(len(images), 16, 1, 0, epoch, 0, 1, 0)
-    read = read_for_training(
+    dataset = training_dataset(
         images, for_training(CROPS, FRAMING, FRAMING), 0, epoch, caches.training
     )
-    return Pass(f"{epoch}", plan, read, images.class_indices, FRAMING)
+    return EpochPlan(f"{epoch}", plan, dataset, FRAMING)
 
 
-def validation_pass(images: ImageDirectory, caches: Caches = NO_CACHES) -> Pass:
+def validation_pass(images: ImageDirectory, caches: Caches = NO_CACHES) -> EpochPlan:
     plan = plan_training(len(images), 7, 1, 0, 1, 0, 1, 0)
-    read = read_for_inference(images, FRAMING, caches.validation)
-    return Pass("validation", plan, read, images.class_indices, FRAMING)
+    dataset = inference_dataset(images, FRAMING, caches.validation)
+    return EpochPlan("validation", plan, dataset, FRAMING)
 
 
 def assert_same(found: list[Batch], expected: list[Batch]) -> None:
@@ -125,7 +127,7 @@ def test_cached_images_are_shared_by_all_readers(painted: ImageDirectory, tmp_pa
         expected = [list(threads.batches(training_pass(images, epoch))) for epoch in (1, 2)]
         validated = list(threads.batches(validation_pass(images)))
     with started() as readers, open_caches(plan, ALONE) as caches:
-        readers.share(caches.shared)
+        readers.use_cache(caches.shared)
         with Loader(NUM_READERS, readers) as loader:
             assert_same(list(loader.batches(training_pass(images, 1, caches))), expected[0])
             assert_same(list(loader.batches(validation_pass(images, caches))), validated)
@@ -145,7 +147,7 @@ def test_a_restarted_reader_overwrites_nothing_in_the_cache(
     with Loader(1) as threads:
         expected = [list(threads.batches(training_pass(images, epoch))) for epoch in (1, 2)]
     with started() as readers, open_caches(plan, ALONE) as caches:
-        readers.share(caches.shared)
+        readers.use_cache(caches.shared)
         with Loader(1, readers) as loader:
             assert_same(list(loader.batches(training_pass(images, 1, caches))), expected[0])
             (reader,) = readers._all
@@ -186,18 +188,10 @@ def test_readers_of_each_rank_write_to_their_own_parts_of_the_cache() -> None:
         first, second = (
             replace(caches.shared, process=process, num_processes=2) for process in (0, 1)
         )
-        written = DecodeCache(first, 2)(1, lambda: np.full((4, 5, 3), 7, np.uint8), _whole)
-        again = DecodeCache(second, 0)(1, _never, _whole)
-        assert (again == written).all()
-        read_only = DecodeCache(second, 3)
-        assert read_only(2, lambda: written, _whole).shape == (4, 5, 3)
-        with pytest.raises(AssertionError):
-            DecodeCache(first, 0)(2, _never, _whole)
-
-
-def _whole(pixels: np.ndarray) -> np.ndarray:
-    return pixels
-
-
-def _never() -> np.ndarray:
-    raise AssertionError("decoded again")
+        pixels = np.full((4, 5, 3), 7, np.uint8)
+        DecodeCache(first, 2).put(1, pixels)
+        again = DecodeCache(second, 0).get(1)
+        assert again is not None
+        assert (again == pixels).all()
+        DecodeCache(second, 3).put(2, pixels)  # which only reads
+        assert DecodeCache(first, 0).get(2) is None

@@ -9,9 +9,13 @@ from PIL import Image
 from tests.painting import encode
 
 from train_pytorch_model.data.framing import frame, frame_at_most
-from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, limit_size
-from train_pytorch_model.image_classifier.pixels import (
+from train_pytorch_model.image_classifier.decoding import (
     Pixels,
+    UnreadableImageError,
+    decode,
+    limit_size,
+)
+from train_pytorch_model.image_classifier.pixels import (
     read_pixels,
     resize,
     view,

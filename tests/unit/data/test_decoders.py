@@ -18,8 +18,9 @@ from tests.faults import faulty_decoder
 from tests.logs import warnings_in
 from tests.painting import encode, paint
 
-from train_pytorch_model.data import decoder_processes
-from train_pytorch_model.data.decoder_processes import KEPT_BYTES, Decoders, Draft
+from train_pytorch_model.data import decoder_process
+from train_pytorch_model.data.decoder_process import KEPT_BYTES
+from train_pytorch_model.data.decoders import DecodeOnly, Decoders
 from train_pytorch_model.data.requests import ImageRequest
 from train_pytorch_model.image_classifier.decoding import (
     AS_USUAL,
@@ -37,7 +38,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[Decoders]:
-    monkeypatch.setattr(decoder_processes, "serve", faulty_decoder.serve)
+    monkeypatch.setattr(decoder_process, "serve", faulty_decoder.serve)
     these = Decoders()
     yield these
     these.close()
@@ -165,7 +166,7 @@ def test_the_thread_decodes_if_no_process_can_be_started(
 def test_the_thread_decodes_if_processes_end_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decoder_processes, "serve", sys.exit)
+    monkeypatch.setattr(decoder_process, "serve", sys.exit)
     these, path = Decoders(), written(tmp_path / "a.png")
     assert (these.decode(path, 8) == decode_pixels(path, 8)).all()
     assert pids(these) == []
@@ -174,7 +175,7 @@ def test_the_thread_decodes_if_processes_end_at_once(
 def test_images_are_not_blamed_where_no_process_can_decode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(decoder_processes, "serve", faulty_decoder.serve_nobody)
+    monkeypatch.setattr(decoder_process, "serve", faulty_decoder.serve_nobody)
     these = Decoders()
     paths = [
         written(tmp_path / f"{number}.png", encode(paint("red", number))) for number in range(6)
@@ -233,7 +234,7 @@ def test_decoders_do_not_outlive_their_program(tmp_path: Path) -> None:
     path = written(tmp_path / "a.png")
     program = (
         "import os, signal; from pathlib import Path\n"
-        "from train_pytorch_model.data.decoder_processes import Decoders\n"
+        "from train_pytorch_model.data.decoders import Decoders\n"
         f"d = Decoders(); d.decode(Path({str(path)!r}), 8); print(d._all[0].pid, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
@@ -252,11 +253,13 @@ def test_a_decoder_whose_reply_is_not_read_exits_silently(
     these, path = Decoders(), written(tmp_path / "a.png")
     these.decode(path, 8)
     (decoder,) = these._all
-    decoder._connection.send_bytes(pickle.dumps((Draft(8, AS_USUAL), [ImageRequest(str(path))])))
+    decoder._connection.send_bytes(
+        pickle.dumps((DecodeOnly(8, AS_USUAL), [ImageRequest(str(path))]))
+    )
     decoder._connection.poll(None)
     assert decoder.end() == 0
     assert capfd.readouterr() == ("", "")
 
 
 def test_the_largest_allowed_image_fits_the_shared_memory() -> None:
-    assert 3 * max(MAX_JPEG_PIXELS, MAX_PIXELS) <= decoder_processes.CAPACITY
+    assert 3 * max(MAX_JPEG_PIXELS, MAX_PIXELS) <= decoder_process.CAPACITY
