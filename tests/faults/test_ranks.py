@@ -15,7 +15,7 @@ from tests.faults.trials import DEADLINE_S, Bench, Injection, wait_until
 
 AGENT = """
 import sys
-from train_pytorch_model.stories.processes import start_workers
+from train_pytorch_model.distributed.workers import start_workers
 from train_pytorch_model.machine.launch import Agent
 
 if __name__ == "__main__":

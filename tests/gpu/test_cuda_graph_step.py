@@ -136,7 +136,7 @@ def test_gradients_are_averaged_by_nccl_between_two_graphs(precision: str) -> No
     try:
         expected = trained(plain, plain.model, SIZES)
         step = replace(wrapped, gradients=FlatGradients(wrapped.model.parameters()))
-        wrapped.world.share_(step.model)
+        wrapped.world.broadcast_(step.model)
         captured = CudaGraphStep(step, lambda _: None)
         found = trained(captured, step.model, SIZES)
     finally:

@@ -251,7 +251,7 @@ def compare_gradients(
         for weights in network.parameters():
             weights.add_(1e-3 * world.rank)
     if world.size > 1:
-        world.share_(model)
+        world.broadcast_(model)
     flat = TrainStep(
         model=model,
         optimizer=optimizer,

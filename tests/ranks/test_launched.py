@@ -74,7 +74,7 @@ if "RANK" in os.environ:
 
 AGENT = """
 import sys
-from train_pytorch_model.stories.processes import start_workers
+from train_pytorch_model.distributed.workers import start_workers
 from train_pytorch_model.machine.launch import Agent
 
 if __name__ == "__main__":

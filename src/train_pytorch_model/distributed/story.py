@@ -14,7 +14,8 @@ import torch
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from train_pytorch_model.config.wording import bulleted
-from train_pytorch_model.distributed.rendezvous import in_thread, join_world
+from train_pytorch_model.distributed.rendezvous import join_world
+from train_pytorch_model.distributed.waiting import in_thread
 from train_pytorch_model.distributed.workers import start_workers
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.errors import TrainingError, UserError
@@ -22,7 +23,7 @@ from train_pytorch_model.formats.fingerprint import differing_options
 from train_pytorch_model.inputs.opening import OpenedInputs, ScoringInputs
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.machine.cores import CoreTimes
-from train_pytorch_model.machine.launch import LAUNCHER, Worker, decide
+from train_pytorch_model.machine.launch import LAUNCHER, Agent, decide
 from train_pytorch_model.machine.memory import keep_freed_memory
 from train_pytorch_model.machine.threads import short_switch_interval
 
@@ -45,27 +46,24 @@ def run_story(
     If workers fail, it exits with their status. Raises `LaunchError`, and whatever the story
     raises.
     """
-    part = decide(os.environ, torch.cuda.device_count())
-    if part.note:
-        logger.info(part.note)
-    if (
-        LAUNCHER in os.environ
-    ):  # which needs no file with this process's error, and fails if /tmp is full
+    role = decide(os.environ, torch.cuda.device_count())
+    if role.note:
+        logger.info(role.note)
+    if LAUNCHER in os.environ:
+        # A worker of ours needs no file with its error, and fails for it if /tmp is full.
         os.environ.pop("TORCHELASTIC_ERROR_FILE", None)
-    if not isinstance(part, Worker):
+    if isinstance(role, Agent):
         if opened is not None or open_inputs() is not None:
-            logger.info(part.torchrun_line(arguments))
-            if status := start_workers(part, arguments):
-                sys.exit(status)
+            _start_workers(role, arguments)
         return
 
     @record  # without it, torchrun shows no traceback of an exception
     def work() -> None:
         keep_freed_memory()
-        if part.warning:
-            logger.warning(part.warning)
-        if part.size > 1:
-            os.environ.update(part.variables())
+        if role.warning:
+            logger.warning(role.warning)
+        if role.size > 1:
+            os.environ.update(role.variables())
         with short_switch_interval(), join_world(began) as world:
             inputs = open_together(open_inputs, options, world) if world.size > 1 else opened
             if inputs is not None:
@@ -74,60 +72,85 @@ def run_story(
     work()
 
 
+def _start_workers(agent: Agent, arguments: Sequence[str]) -> None:
+    """Start this node's workers; exit with their status if they fail."""
+    logger.info(agent.torchrun_line(arguments))
+    status = start_workers(agent, arguments)
+    if status:
+        sys.exit(status)
+
+
 def open_together(
     open_inputs: Callable[[], T | None], options: Mapping[str, str], world: World
 ) -> T | None:
-    """Rank 0's inputs, for all; each host's first opens them.
+    """Return rank 0's inputs, for all; each host's first rank opens them.
 
     Raises any rank's error, or `TrainingError`.
     """
+    inputs = _open_on_each_host(open_inputs, world)
+    inputs_of_main = world.broadcast(inputs)
+    if inputs_of_main is None:
+        return None
+    if isinstance(inputs_of_main, OpenedInputs):
+        model = {} if inputs is None else {"untrained_model": inputs.model.sha256}
+        _require_same_options({**options, **model}, world)
+    if world.local_size < world.size:
+        _warn_of_other_images(inputs, world)
+    return inputs_of_main
+
+
+def _open_on_each_host(open_inputs: Callable[[], T | None], world: World) -> T | None:
+    """Return the inputs on the first rank of each host; elsewhere None. Raises any rank's error."""
     # In a thread, as it may take longer than the timeout of a collective: no rank waits in a single
     # one for another.
-    opened: Future[T | None] = in_thread(open_inputs if world.local_rank == 0 else lambda: None)
-    while not all(world.gather([opened.done()])):
-        wait([opened], POLL_S)
-    raised = opened.exception()
+    opening: Future[T | None] = in_thread(open_inputs if world.local_rank == 0 else lambda: None)
+    while not all(world.gather([opening.done()])):
+        wait([opening], POLL_S)
+    raised = opening.exception()
     if raised and not isinstance(raised, UserError):
         raise raised
     for error in world.gather([raised]):
         if error:
             raise error
-    inputs = opened.result()
-    agreed = world.broadcast(inputs)
-    if agreed is None:
-        return None
-    if isinstance(agreed, OpenedInputs):
-        model = {} if inputs is None else {"untrained_model": inputs.model.sha256}
-        used = world.gather([{**options, **model}])
-        differences = [
-            f"rank {rank}: {option} "
-            + (f"is {value}, not {mains}" if value else "has other content")
-            for rank, own in enumerate(used)
-            for option, mains, value in differing_options(used[0], own)
-        ]
-        if differences:
-            raise TrainingError(
-                "Not all processes were started with the command of rank"
-                f" 0:{bulleted(differences)}\n"
-                "Start all of them with the same one."
-            )
-    if world.local_size < world.size:  # images that are missing there are unreadable
-        hashes = world.gather([None if inputs is None else _sha256(inputs)])
-        others = [str(rank) for rank, found in enumerate(hashes) if found not in (None, hashes[0])]
-        if others:
-            ranks = ", ".join(others)
-            logger.warning(
-                f"Other images exist or are readable for rank {ranks}; those of rank 0 are used."
-            )
-    return agreed
+    return opening.result()
+
+
+def _require_same_options(options: Mapping[str, str], world: World) -> None:
+    """Raise `TrainingError` if ranks have other options than rank 0."""
+    options_of_main, *others = world.gather([options])
+    differences = []
+    for rank, options_of_rank in enumerate(others, start=1):
+        for option, expected, value in differing_options(options_of_main, options_of_rank):
+            is_other = f"is {value}, not {expected}" if value else "has other content"
+            differences.append(f"rank {rank}: {option} {is_other}")
+    if differences:
+        raise TrainingError(
+            "Not all processes were started with the command of rank"
+            f" 0:{bulleted(differences)}\nStart all of them with the same one."
+        )
+
+
+def _warn_of_other_images(inputs: OpenedInputs | ScoringInputs | None, world: World) -> None:
+    """Warn of hosts whose images differ from rank 0's.
+
+    Images that are missing there are rejected when they are read.
+    """
+    hashes = world.gather([None if inputs is None else _sha256(inputs)])
+    others = [str(rank) for rank, sha256 in enumerate(hashes) if sha256 not in (None, hashes[0])]
+    if others:
+        logger.warning(
+            f"Other images exist or are readable for rank {', '.join(others)}; those of rank 0 are"
+            " used."
+        )
 
 
 def _sha256(inputs: OpenedInputs | ScoringInputs) -> str:
     """Return a hash of the images and of their rows: caches and results refer to rows."""
-    given = (
-        [inputs.images]
-        if isinstance(inputs, ScoringInputs)
-        else [inputs.training, inputs.validation]
-    )
-    content = b"".join(each.fingerprint().encode() + each.rows.tobytes() for each in given)
-    return hashlib.sha256(content).hexdigest()
+    if isinstance(inputs, ScoringInputs):
+        directories = [inputs.images]
+    else:
+        directories = [inputs.training, inputs.validation]
+    sha256 = hashlib.sha256()
+    for images in directories:
+        sha256.update(images.fingerprint().encode() + images.rows.tobytes())
+    return sha256.hexdigest()

@@ -1,8 +1,6 @@
-"""The processes of a distributed run: rank and device, collectives, and how they meet and part."""
+"""The processes of a run as one of them sees them: its rank and device, and collectives."""
 
 import functools
-import socket
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -14,42 +12,19 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from train_pytorch_model.distributed.peers import Peer, find_failures
 from train_pytorch_model.machine import cores
-from train_pytorch_model.machine.cores import PROCESSES
-from train_pytorch_model.machine.liveness import is_stopped, start_of
 from train_pytorch_model.machine.threads import ONE_THREAD, Threads
-
-EXIT_TIMEOUT_S = (
-    15.0  # for a failed process to exit: seconds with PyTorch loaded, more on a busy machine
-)
-POLL_S = 0.1
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Peer:
-    """One process of a run."""
-
-    host: str
-    pid: int
-    started: str | None  # start time in clock ticks, as its host reports it; None if unknown
-
-    @property
-    def failure(self) -> str:
-        """Why it does not respond, "has ended" or "is stopped"; empty if it does or on another
-        host.
-        """
-        if self.host != socket.gethostname() or self.started is None or not PROCESSES.exists():
-            return ""
-        if start_of(self.pid) != self.started:
-            return "has ended"
-        return "is stopped" if is_stopped(self.pid) else ""
-
-
-@dataclass(frozen=True)
 class World:
-    """All processes of a run, seen from one of them. With a single process, collectives do nothing."""
+    """All processes of a run, seen from one of them.
+
+    With a single process, collectives do nothing.
+    """
 
     rank: int
     size: int
@@ -66,11 +41,14 @@ class World:
 
     @property
     def cores(self) -> int:
-        """The number of CPU cores that are this process's share of its machine."""
+        """The number of CPU cores for this process: those of its machine, divided by its ranks."""
         return max(1, cores.usable_cores() // self.local_size)
 
     def use_threads(self, recorded: int) -> bool:
-        """Use as many threads as an earlier start did, for the same bits; False if that cannot be."""
+        """Use as many threads as an earlier start did, for the same bits.
+
+        Return False if that cannot be.
+        """
         if self.threads.is_fixed or not 0 < recorded <= self.cores:
             return False
         torch.set_num_threads(recorded)
@@ -94,9 +72,9 @@ class World:
         """Return the main process's value, on every process."""
         if self.size == 1:
             return value
-        shared = [value]
-        dist.broadcast_object_list(shared)
-        return shared[0]
+        values = [value]
+        dist.broadcast_object_list(values)
+        return values[0]
 
     def gather(self, values: Sequence[T]) -> list[T]:
         """Return the values of all processes, in rank order, on every process."""
@@ -107,8 +85,9 @@ class World:
         return [value for values in gathered for value in values]
 
     def gather_on_main(self, values: Sequence[T]) -> list[T]:
-        """Return the values of all processes, in rank order, on the main process; elsewhere
-        nothing.
+        """Return the values of all processes, in rank order, on the main process.
+
+        Elsewhere the list is empty.
         """
         if self.size == 1:
             return list(values)
@@ -118,36 +97,29 @@ class World:
 
     @functools.cached_property
     def failures(self) -> Mapping[int, str]:
-        """Rank → why it does not respond, determined once a collective has failed: survivors exit,
-        too.
+        """Rank → why it does not respond, determined once: survivors exit, too.
+
+        Asked for after a collective has failed.
         """
-        deadline = time.monotonic() + EXIT_TIMEOUT_S
-        is_only_one_here = sum(peer.host == socket.gethostname() for peer in self.peers) == 1
-        while True:
-            failures = {
-                rank: failure for rank, peer in enumerate(self.peers) if (failure := peer.failure)
-            }
-            if failures or time.monotonic() > deadline or is_only_one_here:
-                return failures
-            time.sleep(POLL_S)
+        return find_failures(self.peers)
 
     def describe_lost(self) -> str:
         """Return the processes that do not respond, for the end of an error message."""
-        lost = [(rank, self.peers[rank], failure) for rank, failure in self.failures.items()]
-        texts = [
-            f"rank {rank} (process {peer.pid} on {peer.host}) {failure}"
-            for rank, peer, failure in lost
-        ]
-        return ", ".join(texts) or "another process of the run does not answer"
+        descriptions = []
+        for rank, failure in self.failures.items():
+            peer = self.peers[rank]
+            descriptions.append(f"rank {rank} (process {peer.pid} on {peer.host}) {failure}")
+        return ", ".join(descriptions) or "another process of the run does not answer"
 
     def average_(self, values: Tensor) -> None:
-        """Replace values by their mean over all processes, in place, without waiting for the
-        device.
+        """Replace values by their mean over all processes, in place.
+
+        Does not wait for the device.
         """
         dist.all_reduce(values)
         values.div_(self.size)
 
-    def share_(self, network: nn.Module) -> None:
+    def broadcast_(self, network: nn.Module) -> None:
         """Replace the weights and statistics of all processes by rank 0's, in place."""
         for tensor in network.state_dict().values():
             dist.broadcast(tensor, 0)
@@ -158,13 +130,14 @@ class World:
             dist.barrier()
 
     def replicate(self, network: nn.Module) -> nn.Module:
-        """Return the network, of several processes in DDP: averages gradients, has rank 0's
-        weights.
+        """Return the network; with several processes in DDP, which averages its gradients.
+
+        It then has rank 0's weights.
         """
         if self.size == 1:
             return network
-        # Raised for gradients of 1 x 1 kernels, whose memory layout is right whatever their strides
-        # say.
+        # Raised for gradients of 1 x 1 kernels, whose memory layout is right whatever their
+        # strides say.
         warnings.filterwarnings("ignore", "Grad strides do not match bucket view", UserWarning)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # broadcast_buffers is being renamed
@@ -176,8 +149,9 @@ class World:
             )
 
     def gradient_sync(self, network: nn.Module, is_last: bool) -> AbstractContextManager[None]:
-        """Return the context of a backward pass: only a step's last one averages gradients over
-        processes.
+        """Return the context of a backward pass.
+
+        Only a step's last one averages gradients over processes.
         """
         if is_last or not isinstance(network, DistributedDataParallel):
             return nullcontext()
@@ -186,7 +160,5 @@ class World:
 
 
 def is_lost_connection(error: RuntimeError) -> bool:
-    """Return whether a collective failed because another process is gone, rather than for another
-    reason.
-    """
+    """Return whether a collective failed because another process is gone."""
     return isinstance(error, dist.DistError) or "gloo" in str(error)

@@ -14,9 +14,8 @@ from pathlib import Path
 from train_pytorch_model.machine.console import erase_bar
 
 GRACE_S = 25.0  # for a checkpoint, on top of the longest step so far; torchrun kills after 30
-TOGETHER_S = (
-    1.0  # one request: Ctrl-C reaches a launcher and its workers, and the launcher forwards it
-)
+# One request: Ctrl-C reaches a launcher and its workers, and the launcher forwards it.
+TOGETHER_S = 1.0
 # SIGHUP: the terminal, or its connection, is closed. Windows has none.
 SIGNALS = tuple(
     signal.Signals[name] for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)
@@ -28,12 +27,14 @@ class StoppedError(SystemExit):
 
     def __init__(self, number: int, checkpoints: Path, is_saved: bool) -> None:
         super().__init__(128 + number)
-        self.message = f"Stopped by {signal.Signals(number).name}. " + (
-            f"The same command resumes from here; the checkpoint is in {checkpoints}."
-            if is_saved
-            else f"No final checkpoint could be written to {checkpoints}; the same command resumes from the"
-            " previous one, if there is any."
-        )
+        if is_saved:
+            how = f"The same command resumes from here; the checkpoint is in {checkpoints}."
+        else:
+            how = (
+                f"No final checkpoint could be written to {checkpoints}; the same command resumes"
+                " from the previous one, if there is any."
+            )
+        self.message = f"Stopped by {signal.Signals(number).name}. {how}"
 
 
 @dataclass
@@ -53,7 +54,8 @@ class StopRequests:
         """
         now = time.monotonic()
         if self.signal is None:
-            self._asked_at, self.signal = now, number
+            self._asked_at = now
+            self.signal = number
             self._is_asked.set()
             self._timer = threading.Timer(GRACE_S + self.longest_step_s, _end, [number])
             self._timer.daemon = True
@@ -73,31 +75,22 @@ class StopRequests:
 
 @contextmanager
 def stop_requests() -> Iterator[StopRequests]:
-    """Handle `SIGNALS` as stop requests, for a `with` in the main thread; SIGHUP unless nohup
-    ignores it.
+    """Handle `SIGNALS` as stop requests, for a `with` in the main thread.
 
     A thread receives them: the main thread handles no signal while it waits for other processes.
+    SIGHUP stays ignored under nohup.
     """
     requests = StopRequests()
     receiver, sender = socket.socketpair()
     sender.setblocking(False)
-
-    def listen() -> None:
-        while numbers := receiver.recv(16):
-            for number in numbers:
-                if number in SIGNALS:
-                    if signal.Signals(number).name == "SIGHUP":
-                        leave_terminal()
-                    requests.ask(number)
-
-    listener = threading.Thread(target=listen, daemon=True, name="signals")
+    listener = threading.Thread(
+        target=_listen, args=(receiver, requests), daemon=True, name="signals"
+    )
     listener.start()
-    numbers = [
-        each
-        for each in SIGNALS
-        if each.name != "SIGHUP" or signal.getsignal(each) != signal.SIG_IGN
-    ]
-    handlers = {number: signal.signal(number, lambda *_: None) for number in numbers}
+    handlers = {}
+    for number in SIGNALS:
+        if number.name != "SIGHUP" or signal.getsignal(number) != signal.SIG_IGN:
+            handlers[number] = signal.signal(number, lambda *_: None)
     previous_fd = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
     try:
         yield requests
@@ -111,9 +104,24 @@ def stop_requests() -> Iterator[StopRequests]:
         requests.close()
 
 
+def _listen(receiver: socket.socket, requests: StopRequests) -> None:
+    """Turn the numbers of signals into requests until the sender is closed."""
+    while True:
+        numbers = receiver.recv(16)
+        if not numbers:
+            return
+        for number in numbers:
+            if number not in SIGNALS:
+                continue
+            if signal.Signals(number).name == "SIGHUP":
+                leave_terminal()
+            requests.ask(number)
+
+
 def leave_terminal() -> None:
-    """Write nowhere from now on if this process writes to a terminal that is gone: that raises
-    errors.
+    """Write nowhere from now on if this process writes to a terminal that is gone.
+
+    Writing to it would raise errors.
     """
     for descriptor in (1, 2):
         with suppress(OSError):
@@ -128,8 +136,7 @@ def _end(number: int) -> None:
     if os.environ.get("RANK", "0") == "0":
         message = (
             f"\nStopped by {signal.Signals(number).name} at once. The same command resumes from the"
-            " last"
-            " checkpoint, if there is any.\n"
+            " last checkpoint, if there is any.\n"
         )
         with suppress(OSError):
             os.write(2, message.encode())

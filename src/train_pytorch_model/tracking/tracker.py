@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from train_pytorch_model.config.wording import reason_of
-from train_pytorch_model.distributed.rendezvous import in_thread
+from train_pytorch_model.distributed.waiting import in_thread
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.tracking.description import RunDescription
 

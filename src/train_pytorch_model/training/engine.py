@@ -174,7 +174,7 @@ def start_engine(plan: Plan, fitted: int | None = None) -> Engine:
             gradients = FlatGradients(each for each in network.parameters() if each.requires_grad)
         is_replayed = gradients is not None and trials.average_soon(gradients, config.batch_size)
         if is_replayed:
-            world.share_(model)
+            world.broadcast_(model)
         else:
             trained, gradients = world.replicate(model), None
             trials.settle_buckets(trained, plan.min_local_batch)

@@ -3,17 +3,15 @@
 import errno
 import re
 import socket
-import threading
 from datetime import timedelta
 
 import pytest
 from tests.ports import free_port
 
-from train_pytorch_model.distributed import rendezvous
-from train_pytorch_model.distributed.rendezvous import join_world, wait_aloud, wait_for_answer
+from train_pytorch_model.distributed import rendezvous, waiting
+from train_pytorch_model.distributed.rendezvous import join_world
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.errors import LostRankError
-from train_pytorch_model.machine.console import logger
 
 
 @pytest.mark.parametrize("local_rank", [0, 1])
@@ -50,8 +48,8 @@ def test_a_rank_started_by_hand_says_what_it_waits_for_and_ends_with_one_message
     meeting_at = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": "1", "WORLD_SIZE": "2"}
     for name, value in (meeting_at | {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(rendezvous, "SILENT_S", 0.0)
-    monkeypatch.setattr(rendezvous, "RETRY_S", 0.01)
+    monkeypatch.setattr(waiting, "SILENT_S", 0.0)
+    monkeypatch.setattr(waiting, "RETRY_S", 0.01)
     monkeypatch.setattr(rendezvous, "TIMEOUT", timedelta(seconds=0.2))
     with (
         pytest.raises(LostRankError, match=f"could not meet .* 127.0.0.1:{port}: .*refused"),
@@ -60,15 +58,6 @@ def test_a_rank_started_by_hand_says_what_it_waits_for_and_ends_with_one_message
         pass
     refused = rf"Waiting for rank 0 at 127.0.0.1:{port}: \[Errno {errno.ECONNREFUSED}\] .*\.\n"
     assert re.fullmatch(refused, capfd.readouterr().err)
-
-
-def test_a_rank_waits_until_the_first_one_listens() -> None:
-    port = free_port()
-    waiting = threading.Thread(target=wait_for_answer, args=("127.0.0.1", port, 60.0), daemon=True)
-    waiting.start()
-    with socket.create_server(("127.0.0.1", port)):
-        waiting.join(60)
-    assert not waiting.is_alive()
 
 
 def test_a_machine_that_cannot_reach_itself_is_named_before_torch_tries(
@@ -87,16 +76,3 @@ def test_a_machine_that_cannot_reach_itself_is_named_before_torch_tries(
     ):
         pass
     assert capfd.readouterr().err == ""
-
-
-def test_waiting_for_the_others_is_said_and_errors_are_raised(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(rendezvous, "SILENT_S", 0.0)
-    monkeypatch.setattr(logger, "propagate", True)
-    over = threading.Event()
-    threading.Timer(0.2, over.set).start()
-    assert wait_aloud(lambda: over.wait(60), "Waiting for the other process.")
-    assert caplog.messages == ["Waiting for the other process."]
-    with pytest.raises(ZeroDivisionError):
-        wait_aloud(lambda: 1 // 0, "")
