@@ -101,7 +101,7 @@ def trained(
     train(training, 2, rank)
     state = training.state
     state.best.observe(1, Metrics(0.25, 0.5, 1.0, 7), training.engine.network)
-    state.progress.unreadable = {3 + rank: "torn"}
+    state.progress.newly_unreadable = {3 + rank: "torn"}
     state.progress.history = [{"epoch": 1, "Valid loss": 0.1 + 0.2}]
     state.progress.unreadable_indices["training"] = [4]
     state.progress.unreadable_images = [
@@ -131,7 +131,7 @@ def everything(training: Training) -> dict[str, Any]:
         ),
         "progress": {**asdict(state.progress), "run_s": 0.0},
         "sums": state.sums.values.tolist(),
-        "margins": state.margins.values.tolist(),
+        "margins": state.margins.tensor().tolist(),
         "scaler": engine.scaler.state_dict(),
     }
 

@@ -28,7 +28,7 @@ from train_pytorch_model.machine import cores
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.publishing import run
 from train_pytorch_model.stories import train
-from train_pytorch_model.training.batches import Reading
+from train_pytorch_model.training.batches import BatchLoader
 from train_pytorch_model.training.checkpoint_files import Checkpoint, save_checkpoint
 from train_pytorch_model.training.engine import Engine
 from train_pytorch_model.training.epoch import validate
@@ -133,10 +133,10 @@ def signal_at_step(number: int, signals: list[int], rank: int = 0) -> None:
 def signal_in_validation(number: int, rank: int = 0) -> None:
     """Send a signal to the process at the start of the validation of epoch 2."""
 
-    def signalled(engine: Engine, state: State, batches: Reading) -> Iterator[None]:
+    def signalled(engine: Engine, state: State, validation_loader: BatchLoader) -> Iterator[None]:
         if engine.world.rank == rank and state.progress.epoch == 2:
             os.kill(os.getpid(), number)
-        return validate(engine, state, batches)
+        return validate(engine, state, validation_loader)
 
     replace_in(train, "validate", signalled)
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.programs.program import assert_refused, run_program, train_arguments
 from train_pytorch_model.stories import train
-from train_pytorch_model.training.batches import Reading
+from train_pytorch_model.training.batches import BatchLoader
 from train_pytorch_model.training.engine import Engine
 from train_pytorch_model.training.metrics import Metrics
 from train_pytorch_model.training.state import State
@@ -68,7 +68,7 @@ def test_a_dry_run_that_fails_writes_nothing(
 def test_a_dry_run_with_a_nan_validation_loss_fails(
     folders: Path, untrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def find_nan(_: Engine, state: State, __: Reading) -> Iterator[None]:
+    def find_nan(_: Engine, state: State, __: BatchLoader) -> Iterator[None]:
         state.validated = Metrics(math.nan, 0.0, 0.0, 1)
         yield
 

@@ -1,4 +1,4 @@
-"""Features of a frozen backbone: computed once for each view of an image, and kept for later
+"""Features of a frozen backbone: computed once for each view of an image, and cached for later
 epochs.
 
 A view is an image as it is, or mirrored. Features are computed when a step first needs them, of
@@ -20,77 +20,100 @@ from train_pytorch_model.data.cache_plan import Views
 from train_pytorch_model.data.dataset import EpochPlan
 from train_pytorch_model.data.epoch_plan import PlannedBatch
 
-Compute = Callable[
-    [Tensor], Tensor
-]  # uint8 images (B, 3, H, W), on the device → their features (B, D)
+# Of uint8 images (B, 3, H, W), on the device, to their features (B, D).
+ComputeFeatures = Callable[[Tensor], Tensor]
+# Of a pass, and of a function that returns the pass after it, to batches of images on the device.
+LoadImages = Callable[[EpochPlan, Callable[[], EpochPlan | None]], Iterator[Batch]]
 
 
-class KeptFeatures:
-    """The known features, in memory that the processes of a machine share; each computes its
-    steps'."""
+class FeatureCache:
+    """The known features, in memory that the processes of a machine share.
+
+    Each process computes those of its steps, unless another one has done so.
+    """
 
     def __init__(
-        self, memory: memoryview, views: Views, dtype: torch.dtype, compute: Compute, at_once: int
+        self,
+        memory: memoryview,
+        views: Views,
+        dtype: torch.dtype,
+        compute: ComputeFeatures,
+        images_at_once: int,
     ) -> None:
         """`memory` has room for all views: their features, then for each a byte, whether they are
         known.
 
-        `compute` gets at most `at_once` images.
+        `compute` gets at most `images_at_once` images.
         """
-        self._num_views, self._compute, self._at_once = views.per_image, compute, at_once
+        self._views_per_image = views.per_image
+        self._compute = compute
+        self._images_at_once = images_at_once
         num_slots = len(memory) // views.num_bytes * views.per_image
         values = torch.frombuffer(memory, dtype=dtype, count=num_slots * views.width)
         self._values = values.view(num_slots, views.width)
         self._is_known = np.frombuffer(memory, np.bool_, num_slots, offset=values.nbytes)
 
-    def to_compute(self, current: EpochPlan) -> EpochPlan:
-        """The part of a pass whose features are not known yet, in batches of what is computed at
-        once.
+    def batches(
+        self, current: EpochPlan, following: Callable[[], EpochPlan | None], load_images: LoadImages
+    ) -> Iterator[Batch]:
+        """Return the batches of a pass, with features in place of images.
+
+        Only the images whose features are not known yet are loaded.
         """
+
+        def following_images() -> EpochPlan | None:
+            after = following()
+            return None if after is None else self.unknown_part(after)
+
+        image_batches = load_images(self.unknown_part(current), following_images)
+        return self.feature_batches(current, image_batches)
+
+    def unknown_part(self, current: EpochPlan) -> EpochPlan:
+        """Return the part of a pass whose features are not known yet, in batches to compute."""
         none = np.empty(0, np.int64)  # a process may have no batch
         indices = np.concatenate([none, *(planned.indices for planned in current.batches)])
         indices = indices[~self._is_known[self._slots(current, indices)]]
-        starts = range(0, len(indices), self._at_once)
-        plan = [
-            PlannedBatch(part := indices[start : start + self._at_once], len(part))
-            for start in starts
-        ]
-        return replace(current, key=f"{current.key}, {zlib.crc32(indices)}", batches=plan)
+        batches = []
+        for start in range(0, len(indices), self._images_at_once):
+            part = indices[start : start + self._images_at_once]
+            batches.append(PlannedBatch(part, len(part)))
+        return replace(current, key=f"{current.key}, {zlib.crc32(indices)}", batches=batches)
 
-    def batches(self, current: EpochPlan, to_compute: Iterator[Batch]) -> Iterator[Batch]:
-        """The batches of a pass with features in place of images; `to_compute` are those of that
-        pass.
-        """
+    def feature_batches(
+        self, current: EpochPlan, image_batches: Iterator[Batch]
+    ) -> Iterator[Batch]:
+        """Yield the batches of a pass, with features computed from those of its `unknown_part`."""
         unreadable: dict[int, str] = {}
         for planned in current.batches:
             slots = self._slots(current, planned.indices)
             while not (self._is_known[slots] | np.isin(planned.indices, list(unreadable))).all():
-                batch = next(to_compute)
-                unreadable |= batch.unreadable
-                if len(batch.indices):
-                    known = self._slots(current, batch.indices)
-                    self._values[torch.from_numpy(known)] = self._compute(batch.images).to(
-                        self._values
-                    )
-                    self._is_known[known] = True  # last: other processes look here first
-            is_unreadable = ~self._is_known[slots]
-            indices = planned.indices[~is_unreadable]
+                image_batch = next(image_batches)
+                unreadable |= image_batch.unreadable
+                self._add(self._slots(current, image_batch.indices), image_batch.images)
+            is_known = self._is_known[slots]
+            indices = planned.indices[is_known]
+            lacking = planned.indices[~is_known].tolist()
             yield Batch(
-                images=self._values[torch.from_numpy(slots[~is_unreadable])],
+                images=self._values[torch.from_numpy(slots[is_known])],
                 targets=torch.from_numpy(current.dataset.class_indices[indices].astype(np.int64)),
                 indices=indices,
                 global_count=planned.global_count,
-                unreadable={
-                    int(index): unreadable[index] for index in planned.indices[is_unreadable]
-                },
+                unreadable={index: unreadable[index] for index in lacking},
             )
 
+    def _add(self, slots: np.ndarray, images: Tensor) -> None:
+        """Compute the features of images, and put them into these slots."""
+        if len(slots) == 0:
+            return
+        features = self._compute(images)
+        self._values[torch.from_numpy(slots)] = features.to(self._values)
+        self._is_known[slots] = True  # last: other processes look here first
+
     def _slots(self, current: EpochPlan, indices: np.ndarray) -> np.ndarray:
-        """(N,), int64: where the views of N images of a pass are."""
+        """Return where the views of N images of a pass are: (N,), int64."""
         dataset = current.dataset
         numbers = dataset.cache.first + dataset.directory.rows[indices].astype(np.int64)
-        is_mirrored = [
-            dataset.preparation.is_mirrored(dataset.seed_of(int(index))) for index in indices
-        ]
-        slots: np.ndarray = numbers * self._num_views + np.array(is_mirrored, np.int64)
+        seeds = [dataset.seed_of(int(index)) for index in indices]
+        is_mirrored = [dataset.preparation.is_mirrored(seed) for seed in seeds]
+        slots: np.ndarray = numbers * self._views_per_image + np.array(is_mirrored, np.int64)
         return slots

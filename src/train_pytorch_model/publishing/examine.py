@@ -159,9 +159,9 @@ def _best_results(
     """This process's predictions, or why there are none: the other processes wait for an answer."""
     try:
         if state.best.epoch not in state.results:
-            left = batches.validation(state, is_last=True)
-            with progress_bar(left.num_batches, "Report") as bar:
-                for _ in validate_best(engine, state, left):
+            validation_loader = batches.validation(state, is_last=True)
+            with progress_bar(len(validation_loader), "Report") as bar:
+                for _ in validate_best(engine, state, validation_loader):
                     saver.after_validation_batch()
                     bar.advance()
         return state.results[state.best.epoch]

@@ -1,4 +1,4 @@
-"""A run that has begun, in its folder beside the output."""
+"""The run of a training, in its folder beside the output."""
 
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -37,22 +37,23 @@ class Run:
         except OSError as error:
             logger.warning(f"{self.output} does not take a copy of the checkpoints: {error}.")
 
-    def keep_history(self, state: State) -> None:
+    def record_history(self, state: State) -> None:
         """Write the metrics of the completed epochs; a failure is only a warning."""
         if not self.plan.world.is_main:
             return
         try:
             self.folder.record_history(self.plan.fingerprint, self.token, state.progress.history)
-        except (
-            OSError
-        ) as error:  # all of them are written again after the next epoch, and with the model
+        except OSError as error:
+            # All of them are written again after the next epoch, and with the model.
             logger.warning(
                 f"{self.folder.root} cannot be written: {error.strerror}. Training continues."
             )
 
     def how_to_recover(self, unsaved: Checkpoint | None) -> str:
-        """What to do about a model that could not be written: where its checkpoint is, and what to
-        run.
+        """Return what to do about a model that could not be written.
+
+        That is, where its checkpoint is, and what to run. A checkpoint that is `unsaved` is written
+        where there is room.
         """
         retry = "The same command writes it without training again."
         if unsaved is None:
@@ -63,8 +64,14 @@ class Run:
         with suppress(OSError):
             elsewhere = Path(tempfile.mkdtemp(prefix="train_pytorch_model-"))
             save_checkpoint(elsewhere, unsaved)
-            return f"Its checkpoint is in {elsewhere}. Move its two files to {self.folder.checkpoints}. {retry}"
-        return "Nor could its checkpoint be written, there or to the temporary folder: the training is lost."
+            return (
+                f"Its checkpoint is in {elsewhere}. Move its two files to"
+                f" {self.folder.checkpoints}. {retry}"
+            )
+        return (
+            "Nor could its checkpoint be written, there or to the temporary folder: the training is"
+            " lost."
+        )
 
 
 @contextmanager
@@ -73,7 +80,8 @@ def open_run(plan: Plan, output: Path, fresh: bool) -> Iterator[Run]:
 
     Raises `OutputDirectoryError`.
     """
-    folder, token = RunFolder.beside(output), ""
+    folder = RunFolder.beside(output)
+    token = ""
     with ExitStack() as stack:
         if plan.world.is_main:
             stack.enter_context(run_lock(folder.root, logger.info))
@@ -89,10 +97,9 @@ def open_run(plan: Plan, output: Path, fresh: bool) -> Iterator[Run]:
 
 
 def _recover(folder: RunFolder, fingerprint: Mapping[str, str]) -> None:
-    """Fetch what an earlier start of this Azure ML job has uploaded, which is no longer on this
-    machine.
-    """
-    if not (num_epochs := earlier_epochs()):
+    """Fetch what an earlier start of this Azure ML job, on another machine, has uploaded."""
+    num_epochs = earlier_epochs()
+    if not num_epochs:
         return
     with tempfile.TemporaryDirectory() as scratch:
         for downloaded in map(RunFolder, earlier_copies(folder.root, Path(scratch))):
@@ -102,8 +109,7 @@ def _recover(folder: RunFolder, fingerprint: Mapping[str, str]) -> None:
                 return
     logger.warning(
         f"The job's run in MLflow has {counted(num_epochs, 'epoch', 'epochs')} already, but there"
-        " is"
-        f" no checkpoint of this training in {folder.root}, in {folder.output} or among the run's"
-        " artifacts."
-        " It starts again at epoch 1, and MLflow keeps the first numbers of each epoch."
+        f" is no checkpoint of this training in {folder.root}, in {folder.output} or among the"
+        " run's artifacts. It starts again at epoch 1, and MLflow keeps the first numbers of each"
+        " epoch."
     )

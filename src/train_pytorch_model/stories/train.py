@@ -1,8 +1,8 @@
-"""Training: from an untrained model and two image directories to a trained model; and its progress."""
+"""Training: from an untrained model and two image directories to a trained model."""
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -28,11 +28,11 @@ from train_pytorch_model.publishing.report import render_report_files, stopped_e
 from train_pytorch_model.publishing.run import Run, open_run
 from train_pytorch_model.publishing.run_description import describe_run
 from train_pytorch_model.tracking.tracker import MlflowTracker
-from train_pytorch_model.training.batches import open_batches
+from train_pytorch_model.training.batches import Batches, open_batches
 from train_pytorch_model.training.checkpoint_files import Checkpoint
 from train_pytorch_model.training.engine import Engine, start_engine
 from train_pytorch_model.training.epoch import train_epoch, validate
-from train_pytorch_model.training.plan import make_plan
+from train_pytorch_model.training.plan import Plan, make_plan
 from train_pytorch_model.training.progress import epoch_view, progress_of, show_epoch, show_plan
 from train_pytorch_model.training.saver import EVERY_S, UPLOADED_EVERY_S, NotFiniteError, Saver
 from train_pytorch_model.training.state import State
@@ -49,8 +49,7 @@ def train(
     fresh: bool = False,
     stops: Callable[[], AbstractContextManager[StopRequests]] = stop_requests,
 ) -> None:
-    """Train, validate after every epoch, stop early when patience runs out, and write the best
-    epoch's model.
+    """Train, validate after every epoch, stop early when patience runs out; write the best model.
 
     Resumes an interrupted run of the same inputs and parameters, unless `fresh`. It is asked to
     stop through `stops`, by default with signals. Raises `TrainingError` when training cannot
@@ -58,86 +57,91 @@ def train(
     """
     started_at = time.perf_counter()
     with start_readers(world) as readers:  # which load PyTorch while the engine is built
-        plan = make_plan(config, decide_flips(decide_white_level(inputs, world), world), world)
-        fitted = RunFolder.beside(output).read_micro_batch(plan.fingerprint, fresh)
-        # The least, of an earlier start of this run: processes may not share its folder.
-        engine = start_engine(plan, min(filter(None, world.gather([fitted])), default=None))
+        plan = decide_and_plan(config, inputs, world)
+        engine = start_engine(plan, read_micro_batch(plan, output, fresh))
         show_plan(engine)
         with open_run(plan, output, fresh) as run, stops() as stop:
-            state, examination = train_epochs(engine, run, readers, stop)
-    try:
-        # Until the model is written, for which the other processes are no longer needed.
-        world.barrier()
-    except RuntimeError as error:
-        if not (world.is_main and is_lost_connection(error)):
-            raise
+            state, examination = train_and_publish(engine, run, readers, stop)
+    wait_for_the_model(world)
+
     best = state.best
     paragraph(
         f"Trained in {duration(time.perf_counter() - started_at)}. Best epoch: {best.epoch},"
-        " validation"
-        f" loss {best.metrics.loss:.4f}, accuracy {best.metrics.top1:.1%}."
+        f" validation loss {best.metrics.loss:.4f}, accuracy {best.metrics.top1:.1%}."
     )
     if examination:
         paragraph(verdict(examination.evaluation, plan.inputs.categories))
     paragraph(state.budget().verdict)
 
 
-def train_epochs(
+def train_and_publish(
     engine: Engine, run: Run, readers: Decoders | None, stop: StopRequests
 ) -> tuple[State, Examination | None]:
     """Train the remaining epochs, and publish the best one's model with the report."""
-    plan, folder = engine.plan, run.folder.checkpoints
     every_s = UPLOADED_EVERY_S if is_azure_job() else EVERY_S
     tracker = None
-    if plan.world.is_main:
+    if engine.world.is_main:
         tracker = MlflowTracker(describe_run(engine, run.output), run.folder.mlflow_run)
-    with (
-        open_batches(engine, readers) as batches,
-        tracker or nullcontext(),
-        Saver(
-            folder, every_s, engine, state := State(plan, batches.hashes), stop, run.save
-        ) as saver,
-    ):
-        if saver.resume():
-            paragraph(progress_of(state), "Resumed")
-            for record in state.progress.history:
-                if tracker:
-                    tracker.log(record)
-        threads = ThreadWatch(plan.world)
-        while not state.is_over:
-            try:
-                left = batches.training(state)
-                with epoch_view(plan, state, left.num_batches) as view:
-                    for loss_sum, report in train_epoch(engine, state, left):
-                        saver.after_step(loss_sum)
-                        view.show(report)
-                        threads.after_step()
-                saver.after_training()
-                left = batches.validation(state)
-                with progress_bar(left.num_batches, "Validation") as bar:
-                    for _ in validate(engine, state, left):
-                        saver.after_validation_batch()
-                        bar.advance()
-            except NotFiniteError as error:
-                saver.roll_back(error)
-                continue
-            except errors.ModuleOutOfMemoryError as error:
-                run.folder.write_micro_batch(error.images_at_once)
-                raise
-            state.close_epoch(engine.network)
-            if tracker:
-                tracker.log(state.progress.history[-1])
-            run.keep_history(state)
-            saver.after_epoch()
-            show_epoch(plan, state)
-        if why := stopped_early(plan, state):
-            paragraph(why)
-        examination = examine(engine, state, batches, saver)
-        files = render_report_files(engine, state, run.output, examination) if examination else {}
-        if examination and tracker:
-            tracker.conclude(examination.metrics, files)
+    with open_batches(engine, readers) as batches, tracker or nullcontext():
+        state = State(engine.plan, batches.hashes)
+        with Saver(run.folder.checkpoints, every_s, engine, state, stop, run.save) as saver:
+            if saver.resume():
+                paragraph(progress_of(state), "Resumed")
+                for record in state.progress.history:
+                    if tracker:
+                        tracker.log(record)
+            train_epochs(engine, state, batches, saver, run, tracker)
+
+            examination = examine(engine, state, batches, saver)
+            files: Mapping[str, str] = {}
+            if examination:
+                files = render_report_files(engine, state, run.output, examination)
+            if examination and tracker:
+                tracker.conclude(examination.metrics, files)
     publish_best(run, state, examination, files.get(REPORT, ""), saver.unsaved)
     return state, examination
+
+
+def train_epochs(
+    engine: Engine,
+    state: State,
+    batches: Batches,
+    saver: Saver,
+    run: Run,
+    tracker: MlflowTracker | None,
+) -> None:
+    """Train and validate epoch after epoch, until none is left or the patience is exhausted."""
+    plan = engine.plan
+    threads = ThreadWatch(plan.world)
+    while not state.is_over:
+        try:
+            train_loader = batches.training(state)
+            with epoch_view(plan, state, len(train_loader)) as view:
+                for loss_sum, report in train_epoch(engine, state, train_loader):
+                    saver.after_step(loss_sum)
+                    view.show(report)
+                    threads.after_step()
+            saver.after_training()
+
+            validation_loader = batches.validation(state)
+            with progress_bar(len(validation_loader), "Validation") as bar:
+                for _ in validate(engine, state, validation_loader):
+                    saver.after_validation_batch()
+                    bar.advance()
+        except NotFiniteError as error:
+            saver.roll_back(error)
+            continue
+        except errors.ModuleOutOfMemoryError as error:
+            run.folder.write_micro_batch(error.images_at_once)
+            raise
+
+        state.close_epoch(engine.network)
+        if tracker:
+            tracker.log(state.progress.history[-1])
+        run.record_history(state)
+        saver.after_epoch()
+        show_epoch(plan, state)
+    show_early_stop(plan, state)
 
 
 def publish_best(
@@ -162,7 +166,7 @@ def publish_best(
 
 def dry_run(config: TrainConfig, inputs: OpenedInputs, world: World) -> None:
     """`--dry-run`: train and validate for a few steps, and write nothing."""
-    plan = make_plan(config, decide_flips(decide_white_level(inputs, world), world), world)
+    plan = decide_and_plan(config, inputs, world)
     engine = start_engine(plan)
     state = State(plan)
     show_plan(engine)
@@ -170,9 +174,9 @@ def dry_run(config: TrainConfig, inputs: OpenedInputs, world: World) -> None:
         start_readers(world) as readers,
         open_batches(engine, readers, DRY_RUN_STEPS) as batches,
     ):
-        left = batches.training(state)
-        with epoch_view(plan, state, left.num_batches) as view:
-            for _, report in train_epoch(engine, state, left):
+        train_loader = batches.training(state)
+        with epoch_view(plan, state, len(train_loader)) as view:
+            for _, report in train_epoch(engine, state, train_loader):
                 view.show(report)
         for _ in validate(engine, state, batches.validation(state, is_last=True)):
             pass
@@ -188,6 +192,37 @@ def dry_run(config: TrainConfig, inputs: OpenedInputs, world: World) -> None:
     # No accuracy: the few validation images all belong to the first category.
     logger.info(
         f"Dry run: {steps}, training loss {record['Train loss']:.4f}; nothing was written. Leave"
-        " out"
-        f" {parameter('dry_run')} to train."
+        f" out {parameter('dry_run')} to train."
     )
+
+
+def decide_and_plan(config: TrainConfig, inputs: OpenedInputs, world: World) -> Plan:
+    """Decide what only the pixels can tell, and plan the run. Collective."""
+    with_white_level = decide_white_level(inputs, world)
+    return make_plan(config, decide_flips(with_white_level, world), world)
+
+
+def read_micro_batch(plan: Plan, output: Path, fresh: bool) -> int | None:
+    """Return the images that have fit into memory in an earlier start of this run, if it ran out.
+
+    Collective: it is the least of all processes, which may not share the run's folder.
+    """
+    micro_batch = RunFolder.beside(output).read_micro_batch(plan.fingerprint, fresh)
+    of_all = plan.world.gather([micro_batch])
+    return min(filter(None, of_all), default=None)
+
+
+def wait_for_the_model(world: World) -> None:
+    """Wait until the main process has written the model, even if the other processes are lost."""
+    try:
+        world.barrier()
+    except RuntimeError as error:
+        if not (world.is_main and is_lost_connection(error)):
+            raise
+
+
+def show_early_stop(plan: Plan, state: State) -> None:
+    """Log why training stops before the last epoch, if it does."""
+    reason = stopped_early(plan, state)
+    if reason:
+        paragraph(reason)

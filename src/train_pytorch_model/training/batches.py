@@ -2,14 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
-from train_pytorch_model.data import batch
-from train_pytorch_model.data.batch import Batch
+from train_pytorch_model.data.batch import Batch, on_device
 from train_pytorch_model.data.dataset import EpochPlan, inference_dataset, training_dataset
 from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.epoch_plan import plan_training, plan_validation
-from train_pytorch_model.data.features import KeptFeatures
+from train_pytorch_model.data.features import FeatureCache
 from train_pytorch_model.data.loader import Loader
 from train_pytorch_model.data.open_caches import Caches, open_caches
 from train_pytorch_model.data.preparation import for_training
@@ -17,17 +15,28 @@ from train_pytorch_model.training.engine import Engine
 from train_pytorch_model.training.state import State
 
 
-@dataclass(frozen=True)
-class Reading:
-    """The batches of one pass, to be read once."""
+class BatchLoader:
+    """The batches of one pass, on the device, for a single iteration."""
 
-    num_batches: int
-    batches: Iterator[Batch]
-    loader: Loader  # which counts the seconds spent waiting for them
+    def __init__(self, num_batches: int, batches: Iterator[Batch], loader: Loader) -> None:
+        self._num_batches = num_batches
+        self._batches = batches
+        self._loader = loader
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self._batches
+
+    def __len__(self) -> int:
+        return self._num_batches
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds spent waiting for batches, in this pass and in all before it."""
+        return self._loader.waited_s
 
 
 class Batches:
-    """Makes batches on the device. While the last ones of a pass are in use, the next pass begins."""
+    """Makes batches on the device, and begins a pass while the last ones before it are in use."""
 
     def __init__(
         self,
@@ -36,59 +45,86 @@ class Batches:
         caches: Caches,
         max_steps: int | None = None,
     ) -> None:
-        """`max_steps` ends passes early; features, if there is room, stand in batches for images."""
+        """`max_steps` ends passes early.
+
+        Where the caches have room for features of a frozen backbone, these stand in the batches
+        instead of images.
+        """
         plan = engine.plan
-        self._plan, self._engine = plan, engine
-        self._loader, self._caches, self._max_steps = loader, caches, max_steps
+        self._engine = engine
+        self._plan = plan
+        self._loader = loader
+        self._caches = caches
+        self._max_steps = max_steps
         self.hashes = caches.hashes
-        self._kept = None
+        self._features: FeatureCache | None = None
         if caches.features is not None and plan.cache.views:
-            dtype, at_once = plan.precision.dtype, engine.features_at_once
-            self._kept = KeptFeatures(
-                caches.features, plan.cache.views, dtype, engine.features, at_once
+            self._features = FeatureCache(
+                caches.features,
+                plan.cache.views,
+                plan.precision.dtype,
+                engine.features,
+                engine.features_at_once,
             )
 
-    def training(self, state: State) -> Reading:
-        """Return the batches that are left in the open epoch, before its validation."""
+    def training(self, state: State) -> BatchLoader:
+        """Return the batches of the open epoch that are not trained yet, before its validation."""
         progress = state.progress
-        current = self._training_pass(state, progress.epoch, progress.images_done)
-        return self._read(current, lambda: self._validation_pass(state))
+        current = self._training_plan(state, progress.epoch, progress.images_done)
 
-    def validation(self, state: State, is_last: bool = False) -> Reading:
+        def following() -> EpochPlan:
+            return self._validation_plan(state)
+
+        return self._load(current, following)
+
+    def validation(self, state: State, is_last: bool = False) -> BatchLoader:
         """Return this process's validation batches, before the next epoch unless `is_last`."""
 
         def following() -> EpochPlan | None:
-            epoch = state.progress.epoch + 1
-            is_over = is_last or epoch > self._plan.config.epochs
-            return None if is_over else self._training_pass(state, epoch)
+            next_epoch = state.progress.epoch + 1
+            if is_last or next_epoch > self._plan.config.epochs:
+                return None
+            return self._training_plan(state, next_epoch)
 
-        return self._read(self._validation_pass(state), following)
+        return self._load(self._validation_plan(state), following)
 
-    def _read(self, current: EpochPlan, then: Callable[[], EpochPlan | None]) -> Reading:
-        kept = self._kept
-        part = kept.to_compute if kept else lambda given: given
-        batches = self._loader.batches(
-            part(current), lambda: part(after) if (after := then()) else None
-        )
-        batches = batch.on_device(batches, self._plan.world.device)
-        return Reading(
-            len(current.batches), kept.batches(current, batches) if kept else batches, self._loader
-        )
+    def _load(self, current: EpochPlan, following: Callable[[], EpochPlan | None]) -> BatchLoader:
+        if self._features is None:
+            batches = self._load_images(current, following)
+        else:
+            batches = self._features.batches(current, following, self._load_images)
+        return BatchLoader(len(current.batches), batches, self._loader)
 
-    def _training_pass(self, state: State, epoch: int, images_done: int = 0) -> EpochPlan:
-        plan, images = self._plan, state.images["training"]
-        config, world = plan.config, plan.world
-        framing, seed, least = plan.framings[epoch - 1], config.random_seed, plan.min_local_batch
+    def _load_images(
+        self, current: EpochPlan, following: Callable[[], EpochPlan | None]
+    ) -> Iterator[Batch]:
+        return on_device(self._loader.batches(current, following), self._plan.world.device)
+
+    def _training_plan(self, state: State, epoch: int, images_done: int = 0) -> EpochPlan:
+        plan = self._plan
+        images = state.images["training"]
+        seed = plan.config.random_seed
+        framing = plan.framings[epoch - 1]
         planned = plan_training(
-            len(images), config.batch_size, least, seed, epoch, world.rank, world.size, images_done
-        )[: self._max_steps]
-        prepared = for_training(plan.inputs.recipe, framing, plan.inputs.training_framing)
-        dataset = training_dataset(images, prepared, seed, epoch, self._caches.training)
+            len(images),
+            plan.config.batch_size,
+            plan.min_local_batch,
+            seed,
+            epoch,
+            plan.world.rank,
+            plan.world.size,
+            images_done,
+        )
+        planned = planned[: self._max_steps]
+        preparation = for_training(plan.inputs.recipe, framing, plan.inputs.training_framing)
+        dataset = training_dataset(images, preparation, seed, epoch, self._caches.training)
         key = f"training {epoch} of {len(images)} images, {len(planned)} batches"
         return EpochPlan(key, planned, dataset, framing)
 
-    def _validation_pass(self, state: State) -> EpochPlan:
-        plan, images, framing = self._plan, state.images["validation"], self._plan.inputs.framing
+    def _validation_plan(self, state: State) -> EpochPlan:
+        plan = self._plan
+        images = state.images["validation"]
+        framing = plan.inputs.framing
         planned = plan_validation(
             len(images), self._engine.validated_at_once, plan.world.rank, plan.world.size
         )
@@ -102,9 +138,10 @@ class Batches:
 def open_batches(
     engine: Engine, readers: Decoders | None, max_steps: int | None = None
 ) -> Iterator[Batches]:
-    """Batches, for a `with`; `readers` have no request yet."""
-    with open_caches(engine.plan.cache, engine.world) as caches:
+    """Return the batches of a run, for a `with`; `readers` have no request yet."""
+    world = engine.world
+    with open_caches(engine.plan.cache, world) as caches:
         if readers is not None:
             readers.use_cache(caches.shared)
-        with Loader(engine.world.cores, readers) as loader:
+        with Loader(world.cores, readers) as loader:
             yield Batches(engine, loader, caches, max_steps)

@@ -1,12 +1,12 @@
-"""Checkpoints of a run: snapshots of engine and state on the CPU, and their files.
+"""The files of checkpoints.
 
-A checkpoint holds a snapshot, and a run returns to one when its loss is no longer finite: one
-mechanism for both. On disk it is a file of tensors, and a manifest that commits it.
+A checkpoint is a file of tensors, and a manifest that commits it.
 
     checkpoints/000012-3f9a61c2.safetensors   tensors, under a unique name, never modified
-    checkpoints/000012-3f9a61c2.json          {"content": {"size": …, "sha256": …,   of the tensor file
-                                                           "values": {…}},           plain values
-                                               "sha256": of the content}
+    checkpoints/000012-3f9a61c2.json          the manifest: {"content": …, "sha256": of the content}
+
+The content of a manifest is {"size": …, "sha256": …, "values": …}: the size and the hash of the
+tensor file, and plain values.
 
 A checkpoint exists once its manifest does. Both files are written under a temporary name, synced
 and renamed; as nothing refers to a new name yet, a mount that renames by copying does no harm.
@@ -24,7 +24,7 @@ import json
 import re
 import secrets
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -41,7 +41,7 @@ from train_pytorch_model.formats.reading import MalformedFileError, read_bounded
 from train_pytorch_model.formats.writing import sync_folder, write_durably
 
 MAX_MANIFEST_BYTES = 256 << 20
-NUM_KEPT = 2  # the newest, and one to fall back to
+NUM_NEWEST = 2  # the newest, and one to fall back to
 _FLOATS = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 _DTYPES = {**_FLOATS, torch.int64: "I64", torch.int32: "I32", torch.uint8: "U8", torch.bool: "BOOL"}
 _MANIFEST_NAME = re.compile(r"(\d{6,})-[0-9a-f]{8}\.json")
@@ -59,40 +59,34 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint, and remove all but the newest ones. Raises `OSError`."""
     folder.mkdir(parents=True, exist_ok=True)
     # Not the step: a run may return to an earlier one and then diverge.
-    number = 1 + max((number for number, _ in _manifests(folder)), default=0)
-    name = f"{number:06}-{secrets.token_hex(4)}"
+    last = max((number for number, _ in _manifests(folder)), default=0)
+    name = f"{last + 1:06}-{secrets.token_hex(4)}"
     pieces = tensor_file(checkpoint.tensors)
     sha256 = write_durably(folder / f"{name}.safetensors", *pieces)
     content = {"size": sum(map(len, pieces)), "sha256": sha256, "values": checkpoint.values}
     manifest = {"content": content, "sha256": _sha256_of(content)}
     write_durably(folder / f"{name}.json", json.dumps(manifest).encode("ascii"))
     sync_folder(folder)
-    # Older checkpoints go, manifests first, and the leftovers of interrupted writes.
-    manifests = [path for _, path in _manifests(folder)]
-    kept = {path.stem for path in manifests[:NUM_KEPT]}
-    for path in [*manifests[NUM_KEPT:], *sorted(folder.iterdir())]:
-        if path.name.partition(".")[0] not in kept:
-            with suppress(OSError):  # it does no harm
-                path.unlink(missing_ok=True)
+    _remove_all_but_newest(folder)
 
 
 def tensor_file(tensors: Mapping[str, Tensor]) -> list[memoryview]:
-    """The content of a file of these tensors, on the CPU in C order, as pieces, which are their
-    memory.
+    """Return the content of a file of these tensors, which are on the CPU in C order.
+
+    It comes in pieces: the header, then each tensor's own memory.
     """
     assert sys.byteorder == "little"  # as the format is
     # The largest items first, so that each tensor starts at a multiple of its item size.
     ordered = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))
     pieces = [tensors[name].view(-1).view(torch.uint8).numpy().data for name in ordered]
+    offsets = pairwise(accumulate(map(len, pieces), initial=0))  # start and end of each
     header = {
         name: {
             "dtype": _DTYPES[tensors[name].dtype],
             "shape": tensors[name].shape,
-            "data_offsets": offsets,
+            "data_offsets": start_and_end,
         }
-        for name, offsets in zip(
-            ordered, pairwise(accumulate(map(len, pieces), initial=0)), strict=True
-        )
+        for name, start_and_end in zip(ordered, offsets, strict=True)
     }
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # the data begin at a multiple of 8 bytes
@@ -102,19 +96,19 @@ def tensor_file(tensors: Mapping[str, Tensor]) -> list[memoryview]:
 def load_checkpoint(
     folder: Path, admit: Callable[[Checkpoint], None]
 ) -> tuple[Checkpoint | None, list[str]]:
-    """The newest intact checkpoint, None if there is no manifest at all; and why newer ones were
-    skipped.
+    """Return the newest intact checkpoint, and why newer ones were skipped.
 
-    `admit` raises `MalformedFileError` for one that does not fit the run. Raises `CheckpointError`
-    if there are checkpoints but none is intact: a run never silently starts over.
+    It is None if there is no manifest at all. `admit` raises `MalformedFileError` for one that does
+    not fit the run. Raises `CheckpointError` if there are checkpoints but none is intact: a run
+    never silently starts over.
     """
-    problems: list[str] = []
     try:
         manifests = _manifests(folder)
     except OSError as error:
         raise CheckpointError(
             f"The checkpoints in {folder} cannot be read: {error.strerror}."
         ) from error
+    problems: list[str] = []
     for _, manifest in manifests:
         try:
             checkpoint = _read(manifest)
@@ -122,11 +116,7 @@ def load_checkpoint(
         except MalformedFileError as error:
             problems.append(f"{manifest.name}: {error}")
             continue
-        for _, damaged in manifests[
-            : len(problems)
-        ]:  # which do not count among the newest, which are kept
-            with suppress(OSError):  # it is skipped again
-                damaged.rename(damaged.with_name(damaged.name + ".damaged"))
+        _set_aside([damaged for _, damaged in manifests[: len(problems)]])
         return checkpoint, problems
     if problems:
         raise CheckpointError(
@@ -136,11 +126,30 @@ def load_checkpoint(
     return None, problems
 
 
+def _remove_all_but_newest(folder: Path) -> None:
+    """Remove older checkpoints, manifests first, and what interrupted writes have left behind."""
+    manifests = [path for _, path in _manifests(folder)]
+    newest = {path.stem for path in manifests[:NUM_NEWEST]}
+    for path in [*manifests[NUM_NEWEST:], *sorted(folder.iterdir())]:
+        if path.name.partition(".")[0] not in newest:
+            with suppress(OSError):  # it does no harm
+                path.unlink(missing_ok=True)
+
+
+def _set_aside(damaged_manifests: Sequence[Path]) -> None:
+    """Rename the manifests of damaged checkpoints, which then do not count among the newest."""
+    for manifest in damaged_manifests:
+        with suppress(OSError):  # it is skipped again
+            manifest.rename(manifest.with_name(manifest.name + ".damaged"))
+
+
 def _read(manifest: Path) -> Checkpoint:
+    """Read a checkpoint and verify all of it. Raises `MalformedFileError`."""
     try:
         document = json.loads(read_bounded(manifest, MAX_MANIFEST_BYTES))
         content = document["content"]
-        size, sha256 = int(content["size"]), str(content["sha256"])
+        size = int(content["size"])
+        sha256 = str(content["sha256"])
         is_whole = document["sha256"] == _sha256_of(content)
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise MalformedFileError("it is not a valid manifest.") from error
@@ -159,17 +168,17 @@ def _read(manifest: Path) -> Checkpoint:
 
 
 def _manifests(folder: Path) -> list[tuple[int, Path]]:
-    """Numbers and files, newest first. Raises `OSError`."""
+    """Return the numbers and paths of all manifests, newest first. Raises `OSError`."""
     try:
-        names = [path.name for path in folder.iterdir()]
+        paths = list(folder.iterdir())
     except FileNotFoundError:
         return []
-    found = [
-        (int(match[1]), folder / name)
-        for name in names
-        if (match := _MANIFEST_NAME.fullmatch(name))
-    ]
-    return sorted(found, reverse=True)
+    manifests = []
+    for path in paths:
+        match = _MANIFEST_NAME.fullmatch(path.name)
+        if match:
+            manifests.append((int(match[1]), path))
+    return sorted(manifests, reverse=True)
 
 
 def _sha256_of(content: Mapping[str, Any]) -> str:

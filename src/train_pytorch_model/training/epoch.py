@@ -1,6 +1,4 @@
-"""One epoch: its batches, and training and validation as plain loops, whose caller acts between the
-steps.
-"""
+"""Training and validation of one epoch, as plain loops, whose caller acts between the steps."""
 
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -11,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from train_pytorch_model.training.batches import Reading
+from train_pytorch_model.training.batches import BatchLoader
 from train_pytorch_model.training.engine import Engine
 from train_pytorch_model.training.metrics import Sums
 from train_pytorch_model.training.out_of_memory import explaining_out_of_memory
@@ -19,59 +17,100 @@ from train_pytorch_model.training.outcomes import OutcomeRows
 from train_pytorch_model.training.state import ImageResults, State, StepReport
 
 MAX_LOGITS = 1 << 26  # of all validation images, 256 MiB: 67,000 images of 1,000 categories
+MIN_ELAPSED_S = 1e-9  # of the first step, by a coarse clock: rates stay finite
 
 
 def report_every(print_frequency: int, steps_per_epoch: int) -> int:
-    """Steps between two reports: at least ten an epoch, and one with each line of a log."""
+    """Return the steps between two reports: ten or more an epoch, and one with each log line."""
     most = min(print_frequency, max(1, steps_per_epoch // 10))
     return next(steps for steps in range(most, 0, -1) if print_frequency % steps == 0)
 
 
 def train_epoch(
-    engine: Engine, state: State, left: Reading
+    engine: Engine, state: State, train_loader: BatchLoader
 ) -> Iterator[tuple[Tensor, StepReport | None]]:
-    """Train on the batches that are left in the open epoch; after each step yield a sum and a
-    report.
+    """Train the rest of the open epoch; yield a loss and a report after each step.
 
-    That is the sum of this process's losses, detached, on the device, and a report if one is due;
-    on a GPU, that of the step before, which is read without waiting for the device. The state is
-    complete then: the caller may save it, or abandon the epoch. At the end, `state.trained` is set.
-    Raises `InvalidDatasetError` if too many images cannot be read, `ModuleOutOfMemoryError`.
+    The loss is the sum of this process's losses, detached, on the device. A report is None unless
+    one is due; on a GPU, it is that of the step before, which is read without waiting for the
+    device. The state is complete then: the caller may save it, or abandon the epoch. At the end,
+    `state.trained` is set. Raises `InvalidDatasetError` if too many images cannot be read,
+    `ModuleOutOfMemoryError`.
     """
-    plan, progress, world = engine.plan, state.progress, engine.world
-    every = report_every(plan.config.print_frequency, plan.steps_per_epoch)
+    plan = engine.plan
+    progress = state.progress
     engine.begin_training(progress.epoch, progress.steps_done)
     started_at = time.perf_counter() - progress.elapsed_s
-    waited_before_s = progress.waited_s - left.loader.waited_s
-    # Of the last step, if none is left.
-    lr = plan.learning_rate(progress.epoch, max(0, progress.steps_done - 1), progress.lr_factor)
-    due: Callable[[], StepReport] | None = None
+    waited_before_s = progress.waited_s - train_loader.waited_s
+    reports = _Reports(engine, state, started_at)
+
     with explaining_out_of_memory(plan, engine.trained_at_once, engine.trained_at_once):
-        for batch in left.batches:
+        for batch in train_loader:
             lr = plan.learning_rate(progress.epoch, progress.steps_done, progress.lr_factor)
             randomized = engine.randomize(batch, progress.epoch, progress.steps_done)
             output = engine.take_step(randomized, lr, state.sums)
-            taken = batch.indices[: output.margins.shape[1]]
-            places = state.images["training"].places_in(state.given["training"], taken)
-            state.margins.add(places, progress.epoch, output.margins)
+            state.add_margins(batch.indices, output.margins)
             progress.steps_done += 1
             progress.images_done += batch.global_count
-            progress.unreadable |= batch.unreadable
+            progress.newly_unreadable |= batch.unreadable
             progress.elapsed_s = time.perf_counter() - started_at
-            progress.waited_s = waited_before_s + left.loader.waited_s
-            report, due = due() if due else None, None
-            if progress.steps_done % every == 0:
-                due = _report_later(engine, state, lr, started_at)
-                if world.device.type != "cuda":
-                    report, due = due(), None
-            yield output.loss_sum, report
-    state.trained = _report_later(engine, state, lr, started_at)()
-    progress.elapsed_s = max(time.perf_counter() - started_at, 1e-9)  # includes the device's time
-    state.leave_out("training", progress.unreadable)
-    progress.unreadable = {}  # recorded; a run that resumes from here comes here once more
+            progress.waited_s = waited_before_s + train_loader.waited_s
+            yield output.loss_sum, reports.after_step(lr)
+
+    last_step = max(0, progress.steps_done - 1)
+    last_lr = plan.learning_rate(progress.epoch, last_step, progress.lr_factor)
+    state.trained = reports.read_later(last_lr)()
+    # Once more: this includes the device's time.
+    progress.elapsed_s = max(time.perf_counter() - started_at, MIN_ELAPSED_S)
+    state.leave_out("training", progress.newly_unreadable)
+    progress.newly_unreadable = {}  # recorded; a run that resumes from here comes here once more
 
 
-def validate(engine: Engine, state: State, left: Reading) -> Iterator[None]:
+class _Reports:
+    """Reports on the training of an epoch, every few steps; on a GPU, they come a step later."""
+
+    def __init__(self, engine: Engine, state: State, started_at: float) -> None:
+        plan = engine.plan
+        self._world = engine.world
+        self._state = state
+        self._started_at = started_at
+        self._every = report_every(plan.config.print_frequency, plan.steps_per_epoch)
+        self._due: Callable[[], StepReport] | None = None
+
+    def after_step(self, lr: float) -> StepReport | None:
+        """Return the report that is due, if any."""
+        report = self._read_due()
+        if self._state.progress.steps_done % self._every == 0:
+            self._due = self.read_later(lr)
+            if self._world.device.type != "cuda":
+                report = self._read_due()
+        return report
+
+    def read_later(self, lr: float) -> Callable[[], StepReport]:
+        """Start reading the sums, and return a function of the report on them.
+
+        Collective. Called a step later, the function does not wait for the device.
+        """
+        step = self._state.progress.steps_done
+        read_metrics = self._state.sums.reduce_later(self._world)
+
+        def report() -> StepReport:
+            metrics = read_metrics()
+            # Only now: this includes the device's time.
+            elapsed_s = max(time.perf_counter() - self._started_at, MIN_ELAPSED_S)
+            return StepReport(step, lr, metrics, metrics.images / elapsed_s)
+
+        return report
+
+    def _read_due(self) -> StepReport | None:
+        if self._due is None:
+            return None
+        report = self._due()
+        self._due = None
+        return report
+
+
+def validate(engine: Engine, state: State, validation_loader: BatchLoader) -> Iterator[None]:
     """Validate the current network; yield after each batch.
 
     At the end, `state.validated` is set, the same on every process, and `state.results` of this
@@ -80,36 +119,46 @@ def validate(engine: Engine, state: State, left: Reading) -> Iterator[None]:
     """
     started_at = time.perf_counter()
     engine.average_statistics()
-    sums, results = yield from _predict(engine, state, left)
+    sums, results = yield from _predict(engine, state, validation_loader)
     state.results[state.progress.epoch] = replace(results, unreadable={})
     state.leave_out("validation", results.unreadable)
     state.validated = sums.reduce_later(engine.world)()
     state.progress.validation_s = time.perf_counter() - started_at
 
 
-def validate_best(engine: Engine, state: State, left: Reading) -> Iterator[None]:
-    """Validate the best epoch's weights again, after an interruption since then; yield after each
-    batch.
+def validate_best(engine: Engine, state: State, validation_loader: BatchLoader) -> Iterator[None]:
+    """Validate the weights of the best epoch once more; yield after each batch.
+
+    A run that was interrupted since then no longer has its results.
     """
-    engine.network.load_state_dict(state.best.weights)
-    for times in state.progress.times[state.best.epoch - 1 : state.best.epoch]:
+    best = state.best
+    engine.network.load_state_dict(best.weights)
+    for times in state.progress.times[best.epoch - 1 : best.epoch]:
         engine.world.use_threads(times.threads)  # for the bits of then
-    _, state.results[state.best.epoch] = yield from _predict(engine, state, left)
+    _, state.results[best.epoch] = yield from _predict(engine, state, validation_loader)
 
 
 def _predict(
-    engine: Engine, state: State, left: Reading
+    engine: Engine, state: State, validation_loader: BatchLoader
 ) -> Generator[None, None, tuple[Sums, ImageResults]]:
-    """Predict, yielding after each batch; not in DDP, which would wait for processes without a
-    batch.
+    """Predict, yielding after each batch, and return the sums and the results of the images.
+
+    Not in DDP, which would wait for processes without a batch.
     """
-    plan, device = engine.plan, engine.world.device
-    sums, outcomes, unreadable = Sums(device), OutcomeRows(device), dict[int, str]()
-    num_classes, indices = len(plan.inputs.categories), [np.empty(0, np.int64)]
-    kept_logits = [torch.empty(0, num_classes, device=device)]
+    plan = engine.plan
+    device = engine.world.device
+    num_categories = len(plan.inputs.categories)
+    has_logits = len(plan.inputs.validation) * num_categories <= MAX_LOGITS
+    sums = Sums(device)
+    outcomes = OutcomeRows(device)
+    # Of each batch; a process may have none.
+    indices_by_batch = [np.empty(0, np.int64)]
+    logits_by_batch = [torch.empty(0, num_categories, device=device)]
+    unreadable: dict[int, str] = {}
+
     engine.model.eval()
     with explaining_out_of_memory(plan, engine.trained_at_once, engine.validated_at_once):
-        for batch in left.batches:
+        for batch in validation_loader:
             with torch.inference_mode():
                 images = batch.images.to(device, non_blocking=True)  # (B, 3, H, W)
                 targets = batch.targets.to(device, non_blocking=True)  # (B,)
@@ -118,27 +167,13 @@ def _predict(
                 loss_sum = F.cross_entropy(logits.float(), targets, reduction="sum")
                 sums.add(loss_sum, logits, targets)
                 outcomes.add(logits, targets)
-                if len(plan.inputs.validation) * num_classes <= MAX_LOGITS:
-                    kept_logits.append(logits.float())
-            indices.append(batch.indices)
+                if has_logits:
+                    logits_by_batch.append(logits.float())
+            indices_by_batch.append(batch.indices)
             unreadable |= batch.unreadable
             yield
-    places = state.images["validation"].places_in(
-        state.given["validation"], np.concatenate(indices)
-    )
-    logits_of_all = torch.cat(kept_logits).numpy(force=True)
-    return sums, ImageResults(places, outcomes.outcomes(), logits_of_all, unreadable)
 
-
-def _report_later(
-    engine: Engine, state: State, lr: float, started_at: float
-) -> Callable[[], StepReport]:
-    """Start reading the sums; called a step later, what is returned does not wait for the device."""
-    step, read = state.progress.steps_done, state.sums.reduce_later(engine.world)
-
-    def report() -> StepReport:
-        metrics = read()
-        elapsed_s = max(time.perf_counter() - started_at, 1e-9)  # includes the device's time
-        return StepReport(step, lr, metrics, metrics.images / elapsed_s)
-
-    return report
+    indices = np.concatenate(indices_by_batch)
+    indices = state.images["validation"].places_in(state.datasets["validation"], indices)
+    logits_of_all = torch.cat(logits_by_batch).numpy(force=True)
+    return sums, ImageResults(indices, outcomes.outcomes(), logits_of_all, unreadable)

@@ -10,27 +10,38 @@ from train_pytorch_model.training.metrics import ranks_of
 
 
 class OutcomeRows:
-    """The outcome of each image of a pass, 40 bytes each on the device: adding never waits for it."""
+    """The outcome of each image of a pass, 40 bytes each on the device: adding never waits for it.
+
+    A batch is (5, B), float64. Its rows are the fields of `Outcomes`, in their order: the true
+    category, the predicted one, the probabilities of the predicted and of the true one, and the
+    rank of the true one. All of these integers are exact in float64.
+    """
 
     def __init__(self, device: torch.device) -> None:
-        self._rows = [torch.empty(5, 0, dtype=torch.float64, device=exact_device(device))]
+        self._device = exact_device(device)
+        self._batches = [torch.empty(5, 0, dtype=torch.float64, device=self._device)]
 
     @torch.no_grad()
     def add(self, logits: Tensor, targets: Tensor) -> None:
         """Add a batch of logits (B, C) and targets (B,)."""
-        logits, targets = logits.to(self._rows[0].device), targets.to(self._rows[0].device)
+        logits = logits.to(self._device)
+        targets = targets.to(self._device)
         predicted = logits.argmax(dim=1)  # the first on ties
-        chosen = torch.stack([predicted, targets], dim=1)  # (B, 2)
-        confidences, of_target = logits.double().softmax(dim=1).gather(1, chosen).unbind(dim=1)
-        columns = (targets, predicted, confidences, of_target, ranks_of(logits, targets))
-        self._rows.append(torch.stack([column.double() for column in columns]))
+        both = torch.stack([predicted, targets], dim=1)  # (B, 2)
+        probabilities = logits.double().softmax(dim=1).gather(1, both)  # (B, 2)
+        confidences, target_probabilities = probabilities.unbind(dim=1)
+        ranks = ranks_of(logits, targets)
+        rows = (targets, predicted, confidences, target_probabilities, ranks)
+        self._batches.append(torch.stack([row.double() for row in rows]))
 
     def outcomes(self) -> Outcomes:
-        """The outcomes of all batches, in their order. Waits for the device."""
-        targets, predicted, confidences, of_target, ranks = (
-            torch.cat(self._rows, dim=1).cpu().numpy()
+        """Return the outcomes of all batches, in their order. Waits for the device."""
+        rows = torch.cat(self._batches, dim=1).cpu().numpy()
+        targets, predicted, confidences, target_probabilities, ranks = rows
+        return Outcomes(
+            targets=targets.astype(np.int64),
+            predicted=predicted.astype(np.int64),
+            confidences=confidences,
+            target_probabilities=target_probabilities,
+            target_ranks=ranks.astype(np.int64),
         )
-        targets, predicted, ranks = (
-            column.astype(np.int64) for column in (targets, predicted, ranks)
-        )
-        return Outcomes(targets, predicted, confidences, of_target, ranks)

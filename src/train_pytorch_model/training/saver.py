@@ -1,16 +1,9 @@
-"""When a run is saved, when it stops and how it resumes; decided by all processes together.
+"""When a run is saved, when it stops, how it resumes and how it rolls back."""
 
-After each step each process reports three numbers, and all act on the maximum of each: to continue,
-save, stop or roll back. On a CPU the answer is for the step just taken. On a GPU, reading it at
-once would stall the device, so the answer is for the previous step. All processes get the same one.
-"""
-
-import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -20,14 +13,14 @@ from torch import Tensor
 
 from train_pytorch_model.config.wording import counted, parameter
 from train_pytorch_model.distributed.rendezvous import EXIT_DELAY_S
-from train_pytorch_model.distributed.world import World, is_lost_connection
+from train_pytorch_model.distributed.world import is_lost_connection
 from train_pytorch_model.errors import TrainingError
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.machine.stop_requests import StoppedError, StopRequests
 from train_pytorch_model.training import checkpoint_files
+from train_pytorch_model.training.agreement import Agreed, Agreement
 from train_pytorch_model.training.checkpoint_files import Checkpoint
 from train_pytorch_model.training.engine import Engine
-from train_pytorch_model.training.metrics import read_later
 from train_pytorch_model.training.snapshot import check, gather, restore, scatter, take_snapshot
 from train_pytorch_model.training.state import State
 
@@ -39,65 +32,12 @@ EPOCHS_EVERY_S = 30.0
 UPLOADED_EVERY_S = 900.0  # where the folder is uploaded as it changes; applies after epochs as well
 
 
-@dataclass(frozen=True)
-class Agreed:
-    """The outcome of an exchange, the same on all processes."""
-
-    is_finite: bool = True  # whether the step's loss was finite on all processes
-    is_due: bool = False  # whether a checkpoint is due
-    stop: int = 0  # the signal that asks the run to stop, 0 for none
-
-
-class Agreement:
-    """Exchanges three numbers between the processes after each step."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._late: Callable[[], Agreed] = Agreed
-
-    def exchange(self, loss_sum: Tensor, is_due: bool, stop: int) -> Agreed:
-        """Exchange a step's loss and requests; on a GPU, return the answer to those of the step
-        before.
-        """
-        now = self._exchange(loss_sum.detach(), is_due, stop)
-        if self._world.device.type != "cuda":
-            return now()
-        before, self._late = self._late, now
-        answer = before()
-        if answer.is_finite and not (answer.is_due or answer.stop):
-            return answer
-        self._late = Agreed  # this step is rolled back or saved with the previous one
-        # What is saved includes this step, so its loss counts; saving waits for the device anyway.
-        return replace(answer, is_finite=answer.is_finite and now().is_finite)
-
-    def finish(self) -> Agreed:
-        """Return the answer that is still pending at the end of an epoch."""
-        before, self._late = self._late, Agreed
-        return before()
-
-    def _exchange(self, loss_sum: Tensor, is_due: bool, stop: int) -> Callable[[], Agreed]:
-        if self._world.size == 1:  # nothing to communicate
-            loss = read_later(loss_sum)
-            return lambda: Agreed(math.isfinite(*loss()), is_due, stop)
-        requests = torch.tensor([0.0, float(is_due), float(stop)], device="cpu")
-        if self._world.device.type == "cuda":
-            requests = requests.pin_memory().to(self._world.device, non_blocking=True)
-        requests[0] = (~torch.isfinite(loss_sum)).float()
-        maxima = read_later(self._world.max(requests))
-
-        def read() -> Agreed:
-            not_finite, some_due, last_stop = maxima()
-            return Agreed(not_finite == 0, some_due > 0, int(last_stop))
-
-        return read
-
-
 class NotFiniteError(Exception):
     """A loss or a weight is infinite or NaN; raised on all processes."""
 
 
 class Saver:
-    """Keeps the last good state of a run: in memory on every process, in files on the main one."""
+    """The last good state of a run: in memory on every process, in files on the main one."""
 
     def __init__(
         self,
@@ -109,17 +49,22 @@ class Saver:
         save: Callable[[Checkpoint], None],
     ) -> None:
         """`save` writes a checkpoint into the folder, in a thread; it raises `OSError`."""
-        self._folder, self._every_s, self._save = folder, every_s, save
-        self._engine, self._state, self._world, self._stop = engine, state, engine.world, stop
+        self._folder = folder
+        self._every_s = every_s
+        self._engine = engine
+        self._state = state
+        self._stop = stop
+        self._save = save
+        self._world = engine.world
         self._agreement = Agreement(self._world)
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._writing: tuple[Checkpoint, Future[None]] | None = None
-        self.unsaved: Checkpoint | None = (
-            None  # what was kept last, unless it is being or was written
-        )
-        self._written_at = time.monotonic()
         self._stepped_at: float | None = None
         self._good = take_snapshot(engine, state)  # of this process, when it was last finite
+
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._writing: tuple[Checkpoint, Future[None]] | None = None
+        self._written_at = time.monotonic()
+        self.unsaved: Checkpoint | None = None
+        """The last good state, unless it is being or was written."""
 
     def __enter__(self) -> Self:
         return self
@@ -137,13 +82,15 @@ class Saver:
             self._writer.shutdown(wait=True)
 
     def resume(self) -> bool:
-        """Restore the newest checkpoint on all processes; False without one.
+        """Restore the newest checkpoint on all processes; return False if there is none.
 
         Raises `CheckpointError`.
         """
-        checkpoint, accept = None, partial(check, self._engine)
+        checkpoint = None
         if self._world.is_main:
-            checkpoint, problems = checkpoint_files.load_checkpoint(self._folder, accept)
+            checkpoint, problems = checkpoint_files.load_checkpoint(
+                self._folder, partial(check, self._engine)
+            )
             for problem in problems:
                 logger.warning(f"Skipping a damaged checkpoint: {problem}")
         snapshot = scatter(checkpoint, self._world)
@@ -151,7 +98,11 @@ class Saver:
             return False
         restore(self._engine, self._state, snapshot)
         self._good = take_snapshot(self._engine, self._state)
-        before = snapshot.values["environment"]
+        self._restore_bit_context(snapshot.values["bit_context"])
+        return True
+
+    def _restore_bit_context(self, before: Mapping[str, str]) -> None:
+        """Compute with as many threads as before, and warn of what is different for the bits."""
         threads = int(before["threads"])
         if self._world.use_threads(threads) and threads != self._world.threads.count:
             logger.info(
@@ -161,10 +112,8 @@ class Saver:
             if before.get(name) != value:
                 logger.warning(
                     f"The run was started with {name} {before.get(name)} and resumes with {value}:"
-                    " its result"
-                    " will not equal that of an uninterrupted run bit for bit."
+                    " its result will not equal that of an uninterrupted run bit for bit."
                 )
-        return True
 
     def after_step(self, loss_sum: Tensor) -> None:
         """Agree with all to continue, save, stop or roll back.
@@ -179,34 +128,37 @@ class Saver:
         self._act(self._agreement.exchange(loss_sum, is_due, self._stop.signal or 0))
 
     def after_training(self) -> None:
-        """Agree once more after an epoch's training, and keep the state: a run can resume at
-        validation.
-        """
+        """Agree once more after an epoch's training; a run can then resume at its validation."""
         self._act(self._agreement.finish())
-        self._keep()
+        self._take_good()
         self._stepped_at = None  # validation is not part of a step
 
     def after_validation_batch(self) -> None:
-        """Stop with the state before; others, not asked, may have no batch.
+        """Stop if asked to, with the state before the validation. Raises `StoppedError`.
 
-        Raises `StoppedError`.
+        A process stops alone: others may have no batch, and do not come here.
         """
         if self._stop.signal:
             raise self._stop_error(self._stop.signal)
 
     def after_epoch(self) -> None:
-        """Keep the state, and write it unless one was written recently. Raises `NotFiniteError`."""
-        self._keep()
+        """Take the state as a good one, and write it unless one was written recently.
+
+        Raises `NotFiniteError`.
+        """
+        self._take_good()
         is_uploaded = self._every_s >= UPLOADED_EVERY_S
-        apart_s = self._every_s if is_uploaded else min(self._every_s, EPOCHS_EVERY_S)
-        if self._state.is_over or time.monotonic() - self._written_at >= apart_s:
+        every_s = self._every_s if is_uploaded else min(self._every_s, EPOCHS_EVERY_S)
+        if self._state.is_over or time.monotonic() - self._written_at >= every_s:
             self.write(wait=self._state.is_over)
 
     def roll_back(self, error: NotFiniteError) -> None:
-        """Return to the last good state at half the learning rate; the fourth time raise
-        `TrainingError`.
+        """Return to the last good state at half the learning rate.
+
+        Raises `TrainingError` the fourth time.
         """
-        progress, config = self._state.progress, self._engine.plan.config
+        progress = self._state.progress
+        config = self._engine.plan.config
         where = f"step {progress.steps_done} of epoch {progress.epoch}"
         if progress.rollbacks == MAX_ROLLBACKS:
             raise TrainingError(
@@ -218,57 +170,66 @@ class Saver:
         progress = self._state.progress
         logger.warning(
             f"{error} at {where}. Back to step {progress.steps_done} of epoch {progress.epoch}, the"
-            " learning"
-            f" rate halved from here on ({progress.rollbacks} of {MAX_ROLLBACKS} times)."
+            f" learning rate halved from here on ({progress.rollbacks} of {MAX_ROLLBACKS} times)."
         )
 
-    def _keep(self) -> None:
-        """Keep the current state as the last good one.
+    def _take_good(self) -> None:
+        """Take the current state as the last good one.
 
-        Raises `NotFiniteError` if it is not finite.
+        Raises `NotFiniteError` if it is not finite on any process: batch norm statistics differ
+        between them.
         """
-        bad = torch.tensor([float(not self._engine.is_finite())], device=self._world.device)
-        if self._world.max(bad).item():  # on any process: batch norm statistics differ between them
+        is_bad = torch.tensor([float(not self._engine.is_finite())], device=self._world.device)
+        if self._world.max(is_bad).item():
             raise NotFiniteError("A weight is no longer a finite number")
         self._good = take_snapshot(self._engine, self._state)
         self.unsaved = gather(self._good, self._world)
 
     def write(self, wait: bool = False) -> bool:
-        """Write what was kept last, unless `wait` in the background; False if it failed, to be
-        retried.
+        """Write the last good state, in the background unless `wait`.
+
+        Returns False if writing has failed; the next call tries again.
         """
         self._written_at = time.monotonic()
         is_written = self._finish_writing(wait)
         if self.unsaved is not None and self._writing is None:
-            self._writing = self.unsaved, self._writer.submit(self._save, self.unsaved)
+            writing = self._writer.submit(self._save, self.unsaved)
+            self._writing = (self.unsaved, writing)
             self.unsaved = None
             is_written = self._finish_writing(wait)
         return is_written
 
     def _act(self, agreed: Agreed) -> None:
+        """Do what all processes have agreed on. Raises `NotFiniteError`, `StoppedError`."""
         if not agreed.is_finite:
             raise NotFiniteError("The training loss is no longer a finite number")
         if agreed.stop:
-            self._keep()
+            self._take_good()
             stopped = self._stop_error(agreed.stop)
             with suppress(RuntimeError):
                 # Rank 0 may be writing, and a launcher ends all when one ends.
                 self._world.barrier()
             raise stopped
         if agreed.is_due:
-            self._keep()
+            self._take_good()
             self.write()
 
     def _stop_error(self, number: int) -> StoppedError:
+        """Write the last good state, and return the error that ends the run."""
         logger.info("Asked to stop: writing a checkpoint first.")
         return StoppedError(number, self._folder, is_saved=self.write(wait=True))
 
     def _finish_writing(self, wait: bool) -> bool:
-        if self._writing is None or not (wait or self._writing[1].done()):
+        """Look whether the writing in progress is over; return False if it has failed."""
+        if self._writing is None:
             return True
         checkpoint, writing = self._writing
-        error, self._writing = writing.exception(), None
-        if error is not None:
-            self.unsaved = self.unsaved or checkpoint
-            logger.warning(f"A checkpoint cannot be written ({error}). The next save tries again.")
-        return error is None
+        if not (wait or writing.done()):
+            return True
+        error = writing.exception()
+        self._writing = None
+        if error is None:
+            return True
+        self.unsaved = self.unsaved or checkpoint
+        logger.warning(f"A checkpoint cannot be written ({error}). The next save tries again.")
+        return False

@@ -1,6 +1,10 @@
-"""A snapshot of engine and state over all processes, and the way back."""
+"""Snapshots: copies of engine and state on the CPU, and the way back.
 
-from collections.abc import Mapping
+A run returns to one when its loss is no longer finite, and those of all processes are what a
+checkpoint holds: one mechanism for both.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,16 +23,13 @@ from train_pytorch_model.training.metrics import Metrics
 from train_pytorch_model.training.optimizer import momentum_of
 from train_pytorch_model.training.state import VERSION, Progress, State, copy_to_cpu
 
-SHARED = (
-    "network.",
-    "momentum.",
-    "best.",
-)  # prefixes of tensors that are the same on all processes
+# Prefixes of the tensors that are the same on all processes.
+SHARED = ("network.", "momentum.", "best.")
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A copy of engine and state on the CPU."""
+    """A copy of engine and state on the CPU, as one process has them."""
 
     values: Mapping[str, Any]
     shared: Mapping[str, Tensor]  # the same on all processes: network, momentum, the best epoch
@@ -44,8 +45,11 @@ def take_snapshot(engine: Engine, state: State) -> Snapshot:
         **_prefixed("best.", state.best.weights),
     }
     local = {"statistics": running_statistics(network), **state.tensors()}
-    scaler, environment = engine.scaler.state_dict(), engine.bit_context()
-    values = {**state.values(), "scaler": scaler, "environment": environment}
+    values = {
+        **state.values(),
+        "scaler": engine.scaler.state_dict(),
+        "bit_context": engine.bit_context(),
+    }
     return Snapshot(values, copy_to_cpu(shared), copy_to_cpu(local))
 
 
@@ -54,16 +58,15 @@ def restore(engine: Engine, state: State, snapshot: Snapshot, rolls_back: bool =
     network = engine.network
     network.load_state_dict(_part(snapshot.shared, "network."))
     for name, momentum in momentum_of(engine.optimizer, network).items():
-        momentum.copy_(
-            snapshot.shared[f"momentum.{name}"]
-        )  # in place, because CUDA graphs hold its address
+        # In place, because CUDA graphs hold its address.
+        momentum.copy_(snapshot.shared[f"momentum.{name}"])
     if snapshot.values["scaler"]:  # empty if that run did not use float16
         engine.scaler.load_state_dict(snapshot.values["scaler"])
     set_running_statistics(network, snapshot.local["statistics"])
-    best = _part(snapshot.shared, "best.")
-    best = {
-        name: best[name] for name in network.state_dict() if name in best
-    }  # the order of saved files
+
+    saved = _part(snapshot.shared, "best.")
+    # In the order of the network, which is that of the files that are written from it.
+    best = {name: saved[name] for name in network.state_dict() if name in saved}
     state.restore(snapshot.values, snapshot.local, best, rolls_back)
 
 
@@ -72,79 +75,90 @@ def check(engine: Engine, checkpoint: Checkpoint) -> None:
     if checkpoint.values.get("version") != VERSION:
         raise MalformedFileError("it is of another version of this program.")
     try:
-        msgspec.convert(checkpoint.values["position"], Progress, str_keys=True)
+        msgspec.convert(checkpoint.values["progress"], Progress, str_keys=True)
         Metrics(**checkpoint.values["best"]["metrics"])
     except (msgspec.ValidationError, KeyError, TypeError) as error:
         raise MalformedFileError(f"its values are not those of a run: {error}.") from error
-    network, momentum = engine.network.state_dict(), momentum_of(engine.optimizer, engine.network)
-    margins = {"margins": torch.empty(2, 3, len(engine.plan.inputs.training), dtype=torch.int32)}
-    needed = _prefixed("network.", network) | _prefixed("momentum.", momentum) | margins
+
+    network = engine.network.state_dict()
+    num_images = len(engine.plan.inputs.training)
+    needed = {
+        **_prefixed("network.", network),
+        **_prefixed("momentum.", momentum_of(engine.optimizer, engine.network)),
+        "margins": torch.empty(2, 3, num_images, dtype=torch.int32),
+    }
     known = needed | _prefixed("best.", network)
     for name, tensor in checkpoint.tensors.items():
-        own = known.get(name, torch.empty(0))
-        if name.startswith((*SHARED, *margins)) and (own.shape, own.dtype) != (
-            tensor.shape,
-            tensor.dtype,
-        ):
+        if not name.startswith((*SHARED, "margins")):
+            continue
+        expected = known.get(name, torch.empty(0))
+        if (expected.shape, expected.dtype) != (tensor.shape, tensor.dtype):
             raise MalformedFileError(f"{name} does not fit the run.")
     if not checkpoint.tensors.keys() >= needed.keys():
         raise MalformedFileError("a tensor of the network is missing.")
 
 
 def gather(snapshot: Snapshot, world: World) -> Checkpoint | None:
-    """Return the snapshots of all processes as one checkpoint on the main process, None on the
-    others.
+    """Return the snapshots of all processes as one checkpoint on the main process.
+
+    Collective; None on the other processes. Local tensors are saved for each rank, except margins:
+    those of all processes are one tensor, since they are large for many images.
     """
-    unreadable = world.gather(list(snapshot.values["position"]["unreadable"].items()))
+    progress = snapshot.values["progress"]
+    unreadable = world.gather(list(progress["newly_unreadable"].items()))
     by_rank = world.gather_on_main([dict(snapshot.local)])
     if not world.is_main:
         return None
-    margins = {"margins": merge([each.pop("margins") for each in by_rank])}
-    local = {
-        f"{name}.{rank}": value for rank, each in enumerate(by_rank) for name, value in each.items()
-    }
-    position = snapshot.values["position"] | {"unreadable": dict(unreadable)}
-    return Checkpoint(
-        {**snapshot.shared, **local, **margins}, {**snapshot.values, "position": position}
-    )
+    tensors = dict(snapshot.shared)
+    tensors["margins"] = merge([local.pop("margins") for local in by_rank])
+    for rank, local in enumerate(by_rank):
+        tensors.update({f"{name}.{rank}": tensor for name, tensor in local.items()})
+    progress = {**progress, "newly_unreadable": dict(unreadable)}
+    return Checkpoint(tensors, {**snapshot.values, "progress": progress})
 
 
 def scatter(checkpoint: Checkpoint | None, world: World) -> Snapshot | None:
-    """Return the main process's checkpoint as each process's snapshot; None if there is no
-    checkpoint.
+    """Return the main process's checkpoint as each process's snapshot; None without a checkpoint.
 
-    If the number of processes has changed, all get the mean of the statistics, and rank 0 takes all
-    sums. It always takes all margins, which are the same sums whoever adds them.
+    Collective. If the number of processes has changed, all get the mean of the statistics, and rank
+    0 takes all sums. It always takes all margins, which are the same sums whoever adds them. All
+    get the hashes of all machines.
     """
     checkpoint = world.broadcast(checkpoint)
     if checkpoint is None:
         return None
     tensors = checkpoint.tensors
-    statistics, sums = (
-        torch.stack(_by_rank(tensors, "statistics.")),
-        torch.stack(_by_rank(tensors, "sums.")),
-    )
+    statistics = torch.stack(_by_rank(tensors, "statistics."))
+    sums = torch.stack(_by_rank(tensors, "sums."))
+    margins = tensors["margins"]
     if len(sums) == world.size:
         local = {"statistics": statistics[world.rank], "sums": sums[world.rank]}
     else:
         total = sums.sum(dim=0) if world.is_main else torch.zeros_like(sums[0])
         local = {"statistics": statistics.mean(dim=0), "sums": total}
-    hashes = [each for each in _by_rank(tensors, "hashes.") if len(each)]  # of each machine
-    none = torch.empty(0, NUM_BYTES, dtype=torch.uint8)
-    local["hashes"] = torch.stack(hashes).amax(dim=0) if hashes else none
-    local["margins"] = tensors["margins"] if world.is_main else torch.zeros_like(tensors["margins"])
-    shared = {name: each for name, each in tensors.items() if name.startswith(SHARED)}
+    local["margins"] = margins if world.is_main else torch.zeros_like(margins)
+    local["hashes"] = _join_hashes(_by_rank(tensors, "hashes."))
+    shared = {name: tensor for name, tensor in tensors.items() if name.startswith(SHARED)}
     return Snapshot(checkpoint.values, shared, local)
 
 
+def _join_hashes(by_rank: Sequence[Tensor]) -> Tensor:
+    """Return the hashes of all machines, (N, 16); those of a rank are empty if it keeps none."""
+    known = [hashes for hashes in by_rank if len(hashes)]
+    if not known:
+        return torch.empty(0, NUM_BYTES, dtype=torch.uint8)
+    return torch.stack(known).amax(dim=0)
+
+
 def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {f"{prefix}{name}": value for name, value in tensors.items()}
+    return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose names have this prefix, under their names without it."""
     return {
-        name.removeprefix(prefix): value
-        for name, value in tensors.items()
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
         if name.startswith(prefix)
     }
 

@@ -30,12 +30,11 @@ from train_pytorch_model.training.metrics import Metrics, Sums
 from train_pytorch_model.training.plan import Plan
 
 VERSION = 4  # of `State.values`
-MIN_COUNTING = 3  # epochs whose margins count: fewer are noise
 
 
 @dataclass
 class Progress:
-    """How far the run is and what has happened so far: plain values, as in a checkpoint's manifest."""
+    """How far the run is and what has happened so far: the plain values of a checkpoint."""
 
     epoch: int = 1  # the open epoch, counted from 1
     images_done: int = 0  # images of the open epoch trained so far, over all processes
@@ -43,26 +42,24 @@ class Progress:
     elapsed_s: float = 0.0  # spent on training the open epoch
     waited_s: float = 0.0  # the part of `elapsed_s` spent waiting for images
     validation_s: float = 0.0  # spent on validating the open epoch
-    run_s: float = (
-        0.0  # spent on the run so far, over all its starts, when the state was last saved
-    )
+    # Spent on the run in its earlier starts; in a checkpoint, in all of them until then.
+    run_s: float = 0.0
     times: list[EpochTimes] = field(default_factory=list)  # times of the completed epochs
-    unreadable: dict[int, str] = field(
-        default_factory=dict
-    )  # unreadable here, in the open epoch: index → why
     lr_factor: float = 1.0  # multiplies the schedule's learning rate; halved at each rollback
     rollbacks: int = 0
-    history: list[dict[str, int | float]] = field(
-        default_factory=list
-    )  # the completed epochs' metrics
+    # The metrics of the completed epochs.
+    history: list[dict[str, int | float]] = field(default_factory=list)
+
+    newly_unreadable: dict[int, str] = field(default_factory=dict)
+    """Images that this process could not read in the open epoch: index → reason."""
     unreadable_indices: dict[str, list[int]] = field(
         default_factory=lambda: {"training": [], "validation": []}
     )
-    """Indices of images found unreadable in completed epochs; not rows, which other files would
-    shift."""
-    unreadable_images: list[UnreadableImage] = field(
-        default_factory=list
-    )  # the same, with those found before training
+    """Indices of images found unreadable in completed epochs, by role of their data set.
+
+    Not rows, which other files would shift."""
+    unreadable_images: list[UnreadableImage] = field(default_factory=list)
+    """The images found unreadable in completed epochs, and those found before training."""
 
 
 @dataclass(frozen=True)
@@ -94,39 +91,36 @@ class BestEpoch:
     weights: dict[str, Tensor] = field(default_factory=dict)
 
     def observe(self, epoch: int, metrics: Metrics, network: nn.Module) -> None:
-        """Keep the network's weights if this epoch's validation loss is the lowest so far; NaN
-        never is.
-        """
+        """Copy the network's weights if this validation loss is the lowest so far; NaN never is."""
         if metrics.loss < self.metrics.loss:
-            self.epoch, self.metrics, self.weights = (
-                epoch,
-                metrics,
-                copy_to_cpu(network.state_dict()),
-            )
+            self.epoch = epoch
+            self.metrics = metrics
+            self.weights = copy_to_cpu(network.state_dict())
 
 
 def copy_to_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies with a file's strides, and so its bytes; `contiguous` leaves any for dimensions of
-    size one.
-    """
-    copies = {
-        name: value.detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()
-    }
-    return {name: copy.flatten().view(copy.shape) for name, copy in copies.items()}
+    """Return copies with a file's strides, so that the bytes that are written are the same."""
+    copies = {}
+    for name, tensor in tensors.items():
+        copy = tensor.detach().to("cpu", copy=True).contiguous()
+        # `contiguous` leaves any strides for dimensions of size one.
+        copies[name] = copy.flatten().view(copy.shape)
+    return copies
 
 
 def patience_spent(losses: Iterable[float]) -> int:
-    """How many epochs in a row, up to the last one, were not lower in validation loss than the one
-    before.
+    """Return how many of the last epochs in a row were not lower in validation loss than before.
 
     Exactly as the component documents it. NaN and infinity are never lower, and the next epoch is
     compared with the last finite loss. With patience 3 and losses 1.0, 0.9, 0.9, 0.95, 0.95
     training stops after epoch 5: epochs 3, 4 and 5 were not lower than the one before.
     """
-    spent, previous = 0, math.inf
+    spent = 0
+    previous = math.inf
     for loss in losses:
         spent = 0 if loss < previous else spent + 1  # NaN is not lower
-        previous = loss if math.isfinite(loss) else previous
+        if math.isfinite(loss):
+            previous = loss
     return spent
 
 
@@ -135,27 +129,29 @@ class State:
 
     def __init__(self, plan: Plan, hashes: np.ndarray | None = None) -> None:
         """`hashes`, those of the decode cache, are filled in as images are decoded."""
+        inputs = plan.inputs
+        device = plan.world.device
         self._plan = plan
-        self._timed_at = time.perf_counter()
-        self.progress = Progress(unreadable_images=list(plan.inputs.unreadable_images))
+        self._started_at = time.perf_counter()
+
+        self.progress = Progress(unreadable_images=list(inputs.unreadable_images))
         self.best = BestEpoch()
-        self.sums = Sums(plan.world.device)  # of this process's training images in the open epoch
-        self.margins = Margins(
-            len(plan.inputs.training), plan.world.device
-        )  # by index in the given dataset
-        self.given = {"training": plan.inputs.training, "validation": plan.inputs.validation}
-        """Both data sets as they were given, to which indices in the state refer."""
-        self.images: dict[str, ImageDirectory] = dict(self.given)
-        """Both data sets, without the images found unreadable in completed epochs."""
+        self.sums = Sums(device)  # of this process's training images in the open epoch
         self.trained: StepReport | None = None
         """The training of the open epoch, once it is complete. Not saved: it is computed from the
         sums."""
-        self.validated: Metrics | None = (
-            None  # the validation of the open epoch, once it is complete
-        )
+        self.validated: Metrics | None = None
+        """The validation of the open epoch, once it is complete."""
         self.results: dict[int, ImageResults] = {}
         """By epoch: the open one's and the best one's. Not saved: they are computed from the
         weights."""
+
+        self.datasets = {"training": inputs.training, "validation": inputs.validation}
+        """Both data sets as they were given, to which indices in the state refer."""
+        self.images: dict[str, ImageDirectory] = dict(self.datasets)
+        """Both data sets, without the images found unreadable in completed epochs."""
+        self.margins = Margins(len(inputs.training), device)
+        """The margins of this process's training images, by their index in the given data set."""
         self.hashes = np.empty((0, NUM_BYTES), np.uint8) if hashes is None else hashes
         """(N, 16), uint8: perceptual hashes by row, training images first; zeros if not known yet.
         """
@@ -170,33 +166,44 @@ class State:
         config = self._plan.config
         return self.progress.epoch > config.epochs or self.patience_spent >= config.patience
 
-    def leave_out(self, role: str, unreadable: Mapping[int, str]) -> None:
-        """Leave out from now on, in all processes, what this one could not read: index in `images`
-        → reason.
+    @property
+    def run_s(self) -> float:
+        """Seconds spent on the run so far, over all its starts."""
+        return self.progress.run_s + time.perf_counter() - self._started_at
 
-        Collective. Warns of these images. Raises `InvalidDatasetError` if they are too many.
+    def add_margins(self, indices: np.ndarray, margins: Tensor) -> None:
+        """Add `margins_of` a step; the indices of its images are those in `images["training"]`."""
+        # Of a local batch that is too small to be trained there are no margins.
+        indices = indices[: margins.shape[1]]
+        indices = self.images["training"].places_in(self.datasets["training"], indices)
+        self.margins.add(indices, self.progress.epoch, margins)
+
+    def leave_out(self, role: str, unreadable: Mapping[int, str]) -> None:
+        """Leave out from now on, in all processes, what this one could not read.
+
+        `unreadable` maps indices in `images[role]` to reasons. Collective. Warns of these images.
+        Raises `InvalidDatasetError` if they are too many.
         """
-        by_any, before = dict(self._plan.world.gather(list(unreadable.items()))), self.images[role]
+        before = self.images[role]
+        by_any = dict(self._plan.world.gather(list(unreadable.items())))
         self.images[role], records = without_unreadable_images(before, by_any)
+        indices = before.places_in(self.datasets[role], sorted(by_any))
+        self.progress.unreadable_indices[role] += indices.tolist()
         self.progress.unreadable_images += records
-        self.progress.unreadable_indices[role] += before.places_in(
-            self.given[role], sorted(by_any)
-        ).tolist()
         if records:
             logger.warning(unreadable_images_warning(records))
 
     def close_epoch(self, network: nn.Module) -> None:
-        """Record the results of the open epoch, which is trained and validated, and open the next
-        one.
-        """
-        progress, trained, validated = self.progress, self.trained, self.validated
+        """Record the results of the open epoch, which is trained and validated; open the next."""
+        progress = self.progress
+        trained = self.trained
+        validated = self.validated
         assert trained
         assert validated
         self.best.observe(progress.epoch, validated, network)
-        if progress.epoch <= max(MIN_COUNTING, self.best.epoch):
-            self.margins.count()  # later, a network learns wrong labels by heart
+        self.margins.close_epoch(progress.epoch, self.best.epoch)
         self.results = {
-            number: each for number, each in self.results.items() if number == self.best.epoch
+            epoch: results for epoch, results in self.results.items() if epoch == self.best.epoch
         }
         record = {  # under the component's documented names; fractions from 0 to 1
             "epoch": progress.epoch,
@@ -210,62 +217,76 @@ class State:
             "Learning rate": trained.lr,
         }
         progress.history.append(record)
-        durations = progress.elapsed_s, progress.waited_s, progress.validation_s
-        progress.times.append(EpochTimes(*durations, threads=torch.get_num_threads()))
-        progress.epoch, progress.images_done, progress.steps_done = progress.epoch + 1, 0, 0
-        progress.elapsed_s = progress.waited_s = progress.validation_s = 0.0
+        times = EpochTimes(
+            training_s=progress.elapsed_s,
+            waiting_s=progress.waited_s,
+            validation_s=progress.validation_s,
+            threads=torch.get_num_threads(),
+        )
+        progress.times.append(times)
+
+        progress.epoch += 1
+        progress.images_done = 0
+        progress.steps_done = 0
+        progress.elapsed_s = 0.0
+        progress.waited_s = 0.0
+        progress.validation_s = 0.0
         self.sums.values.zero_()
-        self.trained = self.validated = None
+        self.trained = None
+        self.validated = None
 
     def budget(self) -> TimeBudget:
-        """Where the time of the run has gone so far."""
-        return budget_of(self.progress.times, self._run_s())
+        """Return where the time of the run has gone so far."""
+        return budget_of(self.progress.times, self.run_s)
 
     def values(self) -> dict[str, Any]:
-        """Plain values for a checkpoint; the best epoch's weights and `tensors` are not among them."""
-        self.progress.run_s, self._timed_at = self._run_s(), time.perf_counter()
+        """Return plain values for a checkpoint, besides the best weights and `tensors`."""
         return {
             "version": VERSION,
-            "position": asdict(self.progress),
+            "progress": {**asdict(self.progress), "run_s": self.run_s},
             "best": {"epoch": self.best.epoch, "metrics": asdict(self.best.metrics)},
         }
 
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors of this process for a checkpoint."""
-        hashes = torch.from_numpy(self.hashes)
-        return {"sums": self.sums.values, "margins": self.margins.values, "hashes": hashes}
+        """Return the tensors of this process for a checkpoint."""
+        return {
+            "sums": self.sums.values,
+            "margins": self.margins.tensor(),
+            "hashes": torch.from_numpy(self.hashes),
+        }
 
     def restore(
         self,
         values: Mapping[str, Any],
-        local: Mapping[str, Tensor],
-        best: dict[str, Tensor],
-        is_undone: bool,
+        tensors: Mapping[str, Tensor],
+        best_weights: dict[str, Tensor],
+        rolls_back: bool,
     ) -> None:
-        """Return to earlier `values`, `tensors`, best weights; `is_undone` halves the learning
-        rate.
+        """Return to earlier values, tensors and best weights.
+
+        A run that `rolls_back` goes on at half the learning rate; discarded steps have taken their
+        time.
         """
-        now, run_s = self.progress, self._run_s()
-        self.best = BestEpoch(values["best"]["epoch"], Metrics(**values["best"]["metrics"]), best)
-        self.progress = msgspec.convert(values["position"], Progress, str_keys=True)
+        before = self.progress
+        progress = msgspec.convert(values["progress"], Progress, str_keys=True)
         # A run that resumes with another number of processes continues at the same image.
-        self.progress.steps_done = math.ceil(
-            self.progress.images_done / self._plan.global_batch_size
-        )
-        if is_undone:
-            self.progress.lr_factor, self.progress.rollbacks = now.lr_factor / 2, now.rollbacks + 1
-            # Discarded steps have taken their time.
-            self.progress.run_s, self._timed_at = run_s, time.perf_counter()
-        self.sums.values.copy_(local["sums"])
-        self.margins.restore(local["margins"])
-        hashes = local["hashes"].numpy()
+        progress.steps_done = math.ceil(progress.images_done / self._plan.global_batch_size)
+        if rolls_back:
+            progress.lr_factor = before.lr_factor / 2
+            progress.rollbacks = before.rollbacks + 1
+            progress.run_s = before.run_s
+        self.progress = progress
+        best = values["best"]
+        self.best = BestEpoch(best["epoch"], Metrics(**best["metrics"]), best_weights)
+
+        self.sums.values.copy_(tensors["sums"])
+        self.margins.restore(tensors["margins"])
+        hashes = tensors["hashes"].numpy()
         if len(self.hashes) == len(hashes):  # other images of them are zeros
             np.maximum(self.hashes, hashes, out=self.hashes)
-        self.trained = self.validated = None
-        unreadable = self.progress.unreadable_indices
+        self.trained = None
+        self.validated = None
         self.images = {
-            role: self.given[role].without(indices) for role, indices in unreadable.items()
+            role: self.datasets[role].without(indices)
+            for role, indices in progress.unreadable_indices.items()
         }
-
-    def _run_s(self) -> float:
-        return self.progress.run_s + time.perf_counter() - self._timed_at

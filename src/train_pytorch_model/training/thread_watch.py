@@ -1,4 +1,4 @@
-"""Threads that follow what other processes leave of the processors."""
+"""The number of PyTorch's threads, adjusted during training."""
 
 import time
 
@@ -14,20 +14,23 @@ THREADS_EVERY_S = 30.0  # a shorter disturbance costs less than other bits are w
 
 
 class ThreadWatch:
-    """The number of threads follows what other processes leave of the cores, between two steps."""
+    """Adjusts PyTorch's number of threads to the cores that other processes leave free.
+
+    It does so between two steps, and only if the user has not fixed the number.
+    """
 
     def __init__(self, world: World) -> None:
         self._cores = world.cores
         self._since = None if world.threads.is_fixed else CoreTimes.now()
 
     def after_step(self) -> None:
-        """Every half minute: take as many threads for the next steps as there were free cores in
-        it.
-        """
-        if self._since is None or time.monotonic() - self._since.at_s < THREADS_EVERY_S:
+        """Every half minute, compute with as many threads as there were free cores in it."""
+        since = self._since
+        if since is None or time.monotonic() - since.at_s < THREADS_EVERY_S:
             return
-        since, self._since = self._since, CoreTimes.now()
-        threads = choose_threads(self._cores, since, self._since)
+        now = CoreTimes.now()
+        self._since = now
+        threads = choose_threads(self._cores, since, now)
         if threads.count != torch.get_num_threads():
             torch.set_num_threads(threads.count)
             logger.info(

@@ -20,7 +20,7 @@ from train_pytorch_model.data.batch import Batch
 from train_pytorch_model.data.cache_plan import Views
 from train_pytorch_model.data.dataset import EpochPlan, training_dataset
 from train_pytorch_model.data.epoch_plan import PlannedBatch
-from train_pytorch_model.data.features import KeptFeatures
+from train_pytorch_model.data.features import FeatureCache
 from train_pytorch_model.data.preparation import for_training
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.image_classifier.architectures import FAMILIES, Family, build
@@ -114,7 +114,7 @@ def test_each_view_is_computed_once_and_the_training_is_the_same(
         assert own["Train error"] == other["Train error"]
     assert once.state.progress.unreadable_images == each_time.state.progress.unreadable_images
     assert len(once.state.progress.unreadable_images) == 2
-    assert torch.equal(once.state.margins.values[:, 1:], each_time.state.margins.values[:, 1:])
+    assert torch.equal(once.state.margins.tensor()[:, 1:], each_time.state.margins.tensor()[:, 1:])
 
 
 def test_a_run_resumed_within_an_epoch_computes_what_it_needs_and_ends_the_same(
@@ -144,16 +144,16 @@ def test_a_batch_may_lack_an_image_that_was_unreadable_for_an_earlier_one(tmp_pa
     current = EpochPlan("", plan, dataset, framing)
     views = Views(2, 3, 4)
     memory = memoryview(bytearray(len(images) * views.num_bytes))
-    kept = KeptFeatures(
+    cache = FeatureCache(
         memory, views, torch.float32, lambda given: given.float().mean(dim=(2, 3)), 4
     )
-    (at_once,) = kept.to_compute(current).batches
+    (at_once,) = cache.unknown_part(current).batches
     assert at_once.indices.tolist() == [0, 1, 2, 3]
     pixels, indices = torch.arange(3, dtype=torch.uint8), np.arange(3)
     computed = Batch(
         pixels.view(3, 1, 1, 1).expand(3, 3, 2, 2), pixels.long(), indices, 4, {3: "torn"}
     )
-    first, second, nothing = kept.batches(current, iter([computed]))
+    first, second, nothing = cache.feature_batches(current, iter([computed]))
     assert first.images.tolist() == [[0.0] * 3, [1.0] * 3]
     assert (second.images.tolist(), second.indices.tolist(), second.unreadable) == (
         [[2.0] * 3],
@@ -161,8 +161,8 @@ def test_a_batch_may_lack_an_image_that_was_unreadable_for_an_earlier_one(tmp_pa
         {3: "torn"},
     )
     assert nothing.images.shape == (0, 3)
-    assert [planned.indices.tolist() for planned in kept.to_compute(current).batches] == [[3]]
-    assert list(kept.to_compute(replace(current, batches=[])).batches) == []
+    assert [planned.indices.tolist() for planned in cache.unknown_part(current).batches] == [[3]]
+    assert list(cache.unknown_part(replace(current, batches=[])).batches) == []
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,7 @@ def test_margins_count_up_to_the_best_epoch_and_in_the_first_three(training: Tra
         margin = torch.tensor([[1], [0]], dtype=torch.int32)
         training.state.margins.add(np.array([0]), epoch, margin)
         close(training, Metrics(loss, 0.0, 0.0, 8))
-        counted.append(int(training.state.margins.values[1, 1, 0]))
+        counted.append(int(training.state.margins.tensor()[1, 1, 0]))
     assert counted == [1, 2, 3, 3, 5, 5]
 
 

@@ -35,7 +35,7 @@ def test_means_are_over_the_epochs_that_count_and_in_which_an_image_was_seen() -
     margins.add(np.array([0, 2]), 1, torch.tensor([[halves, MIXED], [1, 2]], dtype=torch.int32))
     margins.add(np.array([2, 0]), 2, torch.tensor([[quarters, 0], [7, 5]], dtype=torch.int32))
     margins.add(np.array([0, 1]), 3, torch.tensor([[quarters, UNIT], [3, 0]], dtype=torch.int32))
-    margins.count()
+    margins.close_epoch(3, best_epoch=3)
     margins.add(
         np.array([0, 3]), 4, torch.tensor([[UNIT, UNIT], [1, 1]], dtype=torch.int32)
     )  # does not count

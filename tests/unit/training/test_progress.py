@@ -11,7 +11,13 @@ from tests.logs import warnings_in
 from train_pytorch_model.machine.console import Bar
 from train_pytorch_model.training import progress as progress_module
 from train_pytorch_model.training.metrics import Metrics
-from train_pytorch_model.training.progress import LONG_RUN_S, STEPS_TO_JUDGE, EpochView, rest_s
+from train_pytorch_model.training.progress import (
+    LONG_RUN_S,
+    STEPS_TO_JUDGE,
+    EpochView,
+    Pace,
+    later_epochs_s,
+)
 from train_pytorch_model.training.state import StepReport
 
 STEPS = 20
@@ -61,8 +67,9 @@ def after_ten_steps(
 
 def test_remaining_time_is_proportional_to_the_pixels() -> None:
     plan = plan_of([100, 100, 300], steps_per_epoch=2)
-    assert [rest_s(plan, epoch, step_s=1.0, waited_s=0.0) for epoch in (1, 2, 3)] == [8.0, 6.0, 0.0]
-    assert [rest_s(plan, epoch, step_s=1.0, waited_s=1.0) for epoch in (1, 2, 3)] == [4.0, 2.0, 0.0]
+    computing, waiting = Pace(step_s=1.0, waited_s=0.0), Pace(step_s=1.0, waited_s=1.0)
+    assert [later_epochs_s(plan, epoch, computing) for epoch in (1, 2, 3)] == [8.0, 6.0, 0.0]
+    assert [later_epochs_s(plan, epoch, waiting) for epoch in (1, 2, 3)] == [4.0, 2.0, 0.0]
 
 
 def test_the_eta_of_a_run_accounts_for_larger_images_to_come(

@@ -67,12 +67,12 @@ def test_a_checkpoint_of_the_same_network_is_accepted() -> None:
             id="no values",
         ),
         pytest.param(
-            lambda: Checkpoint(whole().tensors, without(whole().values, "position")),
-            "its values are not those of a run: 'position'",
-            id="no position",
+            lambda: Checkpoint(whole().tensors, without(whole().values, "progress")),
+            "its values are not those of a run: 'progress'",
+            id="no progress",
         ),
         pytest.param(
-            lambda: Checkpoint(whole().tensors, {**whole().values, "position": {"epoch": "one"}}),
+            lambda: Checkpoint(whole().tensors, {**whole().values, "progress": {"epoch": "one"}}),
             "its values are not those of a run: Expected `int`, got `str`",
             id="a string for a number",
         ),

@@ -37,7 +37,9 @@ class FakeWorld(World):
 
 def gathered(trainings: list[Training]) -> Checkpoint:
     snapshots = [snapshot_of(training) for training in trainings]
-    unreadable = [item for s in snapshots for item in s.values["position"]["unreadable"].items()]
+    unreadable = [
+        item for s in snapshots for item in s.values["progress"]["newly_unreadable"].items()
+    ]
     local = [dict(snapshot.local) for snapshot in snapshots]
     checkpoint = gather(snapshots[0], FakeWorld(0, len(trainings), [unreadable, local]))
     assert checkpoint is not None
@@ -52,7 +54,11 @@ def test_each_process_gets_back_its_own_statistics_and_sums() -> None:
         assert snapshot is not None
         assert torch.equal(snapshot.local["sums"], training.state.sums.values)
         assert torch.equal(snapshot.local["statistics"], snapshot_of(training).local["statistics"])
-        assert snapshot.values["position"]["unreadable"] == {"3": "torn", "4": "torn", "5": "torn"}
+        assert snapshot.values["progress"]["newly_unreadable"] == {
+            "3": "torn",
+            "4": "torn",
+            "5": "torn",
+        }
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
@@ -99,7 +105,7 @@ def test_any_number_of_processes_continues_with_the_same_margins(size: int) -> N
         assert snapshot is not None
         restore(training.engine, training.state, snapshot)
     before, after = (
-        merge([each.state.margins.values for each in of]) for of in (trainings, resumed)
+        merge([each.state.margins.tensor() for each in of]) for of in (trainings, resumed)
     )
     assert before[0, 0].count_nonzero() == 6
     assert torch.equal(before, after)

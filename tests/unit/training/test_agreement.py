@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.training import saver
-from train_pytorch_model.training.saver import Agreed, Agreement
+from train_pytorch_model.training import agreement
+from train_pytorch_model.training.agreement import Agreed, Agreement
 
 CPU = torch.device("cpu")
 FINE = torch.tensor(1.5)
@@ -61,7 +61,7 @@ def test_on_a_cpu_no_answer_is_pending_at_the_end() -> None:
 def test_on_a_gpu_answers_come_a_step_late_and_a_bad_loss_is_reported_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(saver, "read_later", lambda values: values.flatten().tolist)
+    monkeypatch.setattr(agreement, "read_later", lambda values: values.flatten().tolist)
     alone = Agreement(World(0, 1, 0, 1, torch.device("cuda", 0)))
     bad = torch.tensor(float("nan"))
     assert alone.exchange(FINE, is_due=True, stop=0) == Agreed()
@@ -75,7 +75,7 @@ def test_on_a_gpu_answers_come_a_step_late_and_a_bad_loss_is_reported_once(
 
 
 def test_a_gpu_saves_no_state_after_a_non_finite_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saver, "read_later", lambda values: values.flatten().tolist)
+    monkeypatch.setattr(agreement, "read_later", lambda values: values.flatten().tolist)
     alone = Agreement(World(0, 1, 0, 1, torch.device("cuda", 0)))
     alone.exchange(FINE, is_due=True, stop=0)
     answer = alone.exchange(torch.tensor(float("nan")), is_due=False, stop=0)
