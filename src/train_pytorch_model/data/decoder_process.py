@@ -27,6 +27,7 @@ from train_pytorch_model.data.cache import DecodeCache, SharedCache
 from train_pytorch_model.data.requests import ImageRequest, Prepare
 from train_pytorch_model.image_classifier import decoding
 from train_pytorch_model.image_classifier.decoding import Pixels, UnreadableImageError
+from train_pytorch_model.image_classifier.pillow_settings import pillow_for_decoding
 
 KEPT_BYTES = 16 << 20  # of shared memory that a process may keep after a request
 # Bytes of address space for pixels; only the pages that images fill take memory.
@@ -126,7 +127,7 @@ def serve(connection: Connection, folder: Path, cache: SharedCache | None, write
         torch.set_num_threads(1)  # the other cores have their processes
     # The other end is closed, for instance at a signal, or there is no memory: that process will
     # notice.
-    with suppress(EOFError, OSError):
+    with suppress(EOFError, OSError), pillow_for_decoding:
         pixels = np.frombuffer(mmap.mmap(reduction.recv_handle(connection), CAPACITY), np.uint8)
         images = None
         if cache is not None:

@@ -1,11 +1,9 @@
 """From the bytes of an image file to an upright RGB image of bounded size, or why there is none."""
 
 import io
-import logging
 import math
 import os
 import re
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -14,28 +12,19 @@ import numpy as np
 from PIL import Image, PngImagePlugin, UnidentifiedImageError
 
 from .orientation import UPRIGHT, find_png_exif, orientation_of
+from .pillow_settings import MAX_IMAGE_PIXELS, pillow_for_decoding
 from .unidentified import File, describe_file, head_of, is_heif
 
 FORMATS = ("JPEG", "PNG", "WEBP", "AVIF", "BMP", "TIFF", "PPM", "GIF")
 MAX_PIXELS = 90_000_000
-MAX_JPEG_PIXELS = 180_000_000  # a JPEG, or a phone's MPO, can be decoded at an eighth of its size
+# A JPEG, or a phone's MPO, can be decoded at an eighth of its size.
+MAX_JPEG_PIXELS = MAX_IMAGE_PIXELS
 MAX_WHITE = 65_535  # of 16 bits
-BOUND = 1.5  # decoded short side relative to a framing's `short_side`: leaves room for random crops
+# Decoded short side relative to a framing's `short_side`: leaves room for random crops.
+BOUND = 1.5
 
-# Pillow warns above its limit and refuses twice as much. Ours depends on the format, read from the
-# header.
-Image.MAX_IMAGE_PIXELS = MAX_JPEG_PIXELS
-warnings.filterwarnings(
-    "ignore", module=r"PIL\b"
-)  # of large images, which `open_image` refuses, and damage
-# Of a colour profile or a text; Pillow's 1 MiB refuses real photographs.
-PngImagePlugin.MAX_TEXT_CHUNK = 16 << 20
-logging.getLogger(
-    "PIL"
-).propagate = False  # what it logs about damaged files is not for the terminal
-HEAD_BYTES = (
-    1 << 16
-)  # of a file; a TIFF's description may be behind its pixels, and is unknown then
+# Read of a file to describe it; a TIFF's description may be behind its pixels, and is unknown then.
+HEAD_BYTES = 1 << 16
 
 Pixels = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]  # (height, width, 3), RGB
 
@@ -45,9 +34,8 @@ _DEEP_COLOURS = re.compile(r"RGB[AX]?;16")  # Pillow's names of raw pixels
 class Colours(NamedTuple):
     """What becomes of pixels that an RGB image of 8 bits cannot hold."""
 
-    white_level: int = (
-        MAX_WHITE  # the value of a 16-bit image that becomes white; larger ones do, too
-    )
+    # The value of a 16-bit image that becomes white; larger ones do, too.
+    white_level: int = MAX_WHITE
     background: tuple[int, int, int] = (255, 255, 255)  # what is seen through transparent pixels
 
 
@@ -60,22 +48,22 @@ class UnreadableImageError(Exception):
 
 
 def read_size(file: File) -> tuple[int, int]:
-    """(height, width) of the upright image, from its header alone.
+    """Return the upright image's (height, width), from its header alone.
 
     Raises `UnreadableImageError`.
     """
     with open_image(file) as image:
         width, height = image.size
         if isinstance(image, PngImagePlugin.PngImageFile) and "exif" not in image.info and image.fp:
-            image.info["exif"] = find_png_exif(image.fp)  # for which Pillow would decode all pixels
-        is_turned = (
-            orientation_of(image) >= 5 and image.format != "TIFF"
-        )  # Pillow turns a TIFF itself
+            # Pillow would decode all pixels for it.
+            image.info["exif"] = find_png_exif(image.fp)
+        # Pillow turns a TIFF itself.
+        is_turned = orientation_of(image) >= 5 and image.format != "TIFF"
         return (width, height) if is_turned else (height, width)
 
 
 def decode(file: File, short_side: int | None = None, colours: Colours = AS_USUAL) -> Image.Image:
-    """The upright RGB image, or the first frame of an animation.
+    """Return the upright RGB image, or the first frame of an animation.
 
     With `short_side`, a JPEG is decoded at 1/2, 1/4 or 1/8 of its size if its short side then still
     is `BOUND * short_side`, which costs a fraction of the time and memory. Raises
@@ -88,7 +76,7 @@ def decode(file: File, short_side: int | None = None, colours: Colours = AS_USUA
 
 
 def has_16_bits(file: File) -> bool:
-    """Whether an image has 16 bits a channel, by its header alone.
+    """Return whether an image has 16 bits a channel, by its header alone.
 
     Raises `UnreadableImageError`.
     """
@@ -97,7 +85,7 @@ def has_16_bits(file: File) -> bool:
 
 
 def highest_value(file: File) -> int:
-    """The highest value of an image with 16 bits a channel. Raises `UnreadableImageError`."""
+    """Return the highest value of an image with 16 bits a channel. Raises `UnreadableImageError`."""
     with open_image(file) as image:
         if _has_deep_colours(image):
             return int(np.asarray(image.convert("RGB")).max()) * 256 + 255
@@ -105,7 +93,7 @@ def highest_value(file: File) -> int:
 
 
 def small_jpeg(image: Image.Image, side: int, quality: int = 90) -> bytes:
-    """The image as a JPEG of at most `side` pixels per side, without the comments of its file."""
+    """Return the image as a JPEG of at most `side` pixels per side, without its file's comments."""
     small = image.copy()
     small.thumbnail((side, side))
     small.info.clear()
@@ -116,26 +104,29 @@ def small_jpeg(image: Image.Image, side: int, quality: int = 90) -> bytes:
 
 @contextmanager
 def open_image(file: File) -> Iterator[Image.Image]:
-    """An image with its header read, for a `with`; any error inside becomes an
-    `UnreadableImageError`.
+    """Open an image and read its header, for a `with`.
+
+    Any error inside becomes an `UnreadableImageError`.
     """
-    try:
-        with _open(file) as image:
-            limit = MAX_JPEG_PIXELS if image.format in ("JPEG", "MPO") else MAX_PIXELS
-            if image.width * image.height > limit:
-                raise UnreadableImageError(
-                    f"{image.width} x {image.height} pixels are more than {limit:,}"
-                )
-            yield image
-    except UnreadableImageError:
-        raise
-    except Exception as error:  # Pillow's plugins raise far more than OSError
-        raise UnreadableImageError(_reason(error, file)) from error
+    with pillow_for_decoding:
+        try:
+            with _open(file) as image:
+                limit = MAX_JPEG_PIXELS if image.format in ("JPEG", "MPO") else MAX_PIXELS
+                if image.width * image.height > limit:
+                    raise UnreadableImageError(
+                        f"{image.width} x {image.height} pixels are more than {limit:,}"
+                    )
+                yield image
+        except UnreadableImageError:
+            raise
+        except Exception as error:  # Pillow's plugins raise far more than OSError
+            raise UnreadableImageError(_reason(error, file)) from error
 
 
 def _open(file: File) -> Image.Image:
-    """Open an image of one of `FORMATS`, or in HEIF, whose decoder takes as long to import as all
-    others.
+    """Open an image of one of `FORMATS`, or in HEIF.
+
+    The decoder of HEIF takes as long to import as all others.
     """
     try:
         return Image.open(file, formats=FORMATS)
@@ -152,8 +143,9 @@ def _open(file: File) -> Image.Image:
 
 
 def limit_size(size: tuple[int, int], short_side: int) -> tuple[int, int]:
-    """`size`, scaled down if its shorter side exceeds `BOUND * short_side`."""
-    short, bound = min(size), math.ceil(BOUND * short_side)
+    """Return `size`, scaled down if its shorter side exceeds `BOUND * short_side`."""
+    short = min(size)
+    bound = math.ceil(BOUND * short_side)
     if short <= bound:
         return size
     width, height = size
@@ -161,10 +153,14 @@ def limit_size(size: tuple[int, int], short_side: int) -> tuple[int, int]:
 
 
 def upright_rgb(image: Image.Image, colours: Colours) -> Image.Image:
-    """An image of Pillow's, upright and in RGB. Raises `UnreadableImageError` for 32-bit pixels."""
+    """Return an image of Pillow's upright and in RGB.
+
+    Raises `UnreadableImageError` for 32-bit pixels.
+    """
     is_dark = colours.white_level < MAX_WHITE and _has_deep_colours(image)
-    image.load()
-    upright = _rgb(image, colours)
+    with pillow_for_decoding:  # an image of a caller may not be loaded yet
+        image.load()
+        upright = _rgb(image, colours)
     if is_dark:
         scale = MAX_WHITE / colours.white_level
         upright = upright.point([min(255, round(value * scale)) for value in range(256)] * 3)
@@ -177,19 +173,17 @@ def _has_16_bits(image: Image.Image) -> bool:
 
 
 def _has_deep_colours(image: Image.Image) -> bool:
-    """Whether an image, not loaded yet, has 16 bits a colour, of which Pillow keeps the higher
-    eight.
+    """Return whether an image has 16 bits a colour, of which Pillow keeps the higher eight.
+
+    It must not be loaded yet.
     """
     return bool(_DEEP_COLOURS.search(str(getattr(image, "tile", [])[:1])))
 
 
 def _rgb(image: Image.Image, colours: Colours) -> Image.Image:
     if _has_16_bits(image):  # `convert` alone would clip everything above 255 to white
-        return (
-            image.convert("I")
-            .point(lambda value: value * (255 / colours.white_level))
-            .convert("RGB")
-        )
+        scale = 255 / colours.white_level
+        return image.convert("I").point(lambda value: value * scale).convert("RGB")
     if image.mode in ("I", "F"):
         raise UnreadableImageError(f"its 32 bit pixels (mode {image.mode}) have no known range")
     if image.has_transparency_data:  # the colours of transparent pixels are arbitrary
@@ -199,6 +193,7 @@ def _rgb(image: Image.Image, colours: Colours) -> Image.Image:
 
 
 def _reason(error: Exception, file: File) -> str:
+    """Return why an image cannot be read, without its name."""
     match error:
         case FileNotFoundError():
             return "the file is gone"

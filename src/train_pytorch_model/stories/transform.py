@@ -27,6 +27,7 @@ from train_pytorch_model.formats.listing import is_utf8
 from train_pytorch_model.formats.transformation_directory import Operation, Transformation
 from train_pytorch_model.formats.writing import in_order
 from train_pytorch_model.image_classifier import decoding
+from train_pytorch_model.image_classifier.pillow_settings import pillow_for_decoding
 from train_pytorch_model.inputs.unreadable_images import (
     UnreadableImage,
     list_unreadable_images,
@@ -139,6 +140,7 @@ def transform(
         return buffer.getvalue()
 
     with (
+        pillow_for_decoding,  # operations may make large images, too
         torch.random.fork_rng(devices=[]),
         writing_image_directory(output, schema_content, name) as writer,
         progress_bar(len(images), "Transforming") as bar,
