@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from contextvars import copy_context
 from typing import TypeVar
 
 from train_pytorch_model.machine.console import logger
@@ -50,10 +51,11 @@ def wait_for_answer(host: str, port: int, timeout_s: float) -> None:
 def in_thread(call: Callable[[], T]) -> Future[T]:
     """Call in a thread that does not keep the process from ending, such as by Ctrl-C."""
     future: Future[T] = Future()
+    context = copy_context()  # which says how messages are worded
 
     def work() -> None:
         try:
-            future.set_result(call())
+            future.set_result(context.run(call))
         except BaseException as error:
             future.set_exception(error)
 

@@ -6,8 +6,9 @@ import threading
 import pytest
 from tests.ports import free_port
 
+from train_pytorch_model.config.wording import for_command_line, parameter
 from train_pytorch_model.distributed import waiting
-from train_pytorch_model.distributed.waiting import wait_aloud, wait_for_answer
+from train_pytorch_model.distributed.waiting import in_thread, wait_aloud, wait_for_answer
 from train_pytorch_model.machine.console import logger
 
 
@@ -31,3 +32,9 @@ def test_waiting_for_the_others_is_said_and_errors_are_raised(
     assert caplog.messages == ["Waiting for the other process."]
     with pytest.raises(ZeroDivisionError):
         wait_aloud(lambda: 1 // 0, "")
+
+
+def test_a_call_in_a_thread_words_its_messages_as_its_caller() -> None:
+    assert in_thread(lambda: parameter("epochs")).result(60) == "--epochs"
+    with for_command_line(False):
+        assert in_thread(lambda: parameter("epochs")).result(60) == "`epochs`"
