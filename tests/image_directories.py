@@ -11,7 +11,7 @@ from train_pytorch_model.formats.image_directory import (
     open_image_directory,
     writing_image_directory,
 )
-from train_pytorch_model.formats.image_list import image_schema
+from train_pytorch_model.formats.schema import image_schema
 
 PORT = "Training dataset"
 

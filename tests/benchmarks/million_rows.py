@@ -15,7 +15,7 @@ from PIL import Image
 
 from tests.benchmarks.timing import arguments, measure_in_turn, run_json, show
 from train_pytorch_model.formats.image_directory import open_image_directory
-from train_pytorch_model.formats.image_list import image_schema
+from train_pytorch_model.formats.schema import image_schema
 from train_pytorch_model.inputs.headers import read_headers
 
 LINKS = 50_000  # per file: ext4 allows 65,000

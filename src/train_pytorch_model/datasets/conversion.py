@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from train_pytorch_model.errors import InvalidDatasetError
-from train_pytorch_model.formats import image_directory, image_list, label_table
+from train_pytorch_model.formats import image_directory, label_table
 from train_pytorch_model.formats.archive import DIRECTORY_FILES, KINDS, Unpacked, extract
 from train_pytorch_model.formats.image_directory import (
     ImageDirectory,
@@ -19,6 +19,7 @@ from train_pytorch_model.formats.image_directory import (
 from train_pytorch_model.formats.listing import Listing, NestedDataSetError, read_plain_folders
 from train_pytorch_model.formats.outputs import unfinished_error
 from train_pytorch_model.formats.reading import META, MalformedFileError, explain_missing
+from train_pytorch_model.formats.schema import image_schema
 from train_pytorch_model.formats.writing import UnreadableFileError, copy_file, in_order
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, read_size
 from train_pytorch_model.inputs.unreadable_images import (
@@ -137,7 +138,7 @@ def convert(source: Source, output: Path) -> int:
 
     Raises `InvalidDatasetError` for none, `OutputDirectoryError`.
     """
-    images, schema = source.images, image_list.image_schema(source.images.categories)
+    images, schema = source.images, image_schema(source.images.categories)
     unreadable: dict[int, str] = {}
     with image_directory.writing_image_directory(output, schema, OUTPUT) as writer:
 

@@ -11,7 +11,7 @@ from train_pytorch_model.formats.image_directory import (
     image_row,
     writing_image_directory,
 )
-from train_pytorch_model.formats.image_list import image_schema
+from train_pytorch_model.formats.schema import image_schema
 
 IMAGE_SIDE = 32  # px; the 8 x 8 scans are enlarged to it
 FRACTIONS = {"training": 0.7, "validation": 0.15, "held_out": 0.15}

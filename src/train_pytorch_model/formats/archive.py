@@ -24,10 +24,10 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import cast
 
-from train_pytorch_model.formats import image_list
 from train_pytorch_model.formats.label_table import TABLES
 from train_pytorch_model.formats.listing import SUFFIXES, is_hidden, suffix_of
 from train_pytorch_model.formats.reading import META, MalformedFileError, is_inner_path, one_line
+from train_pytorch_model.formats.schema import SCHEMA
 from train_pytorch_model.machine.console import logger
 
 KINDS = ".zip, .tar, .tar.gz, .tgz, .tar.bz2, .gz, .bz2"
@@ -36,7 +36,7 @@ MAX_DEPTH = 16  # folders around a file, each of which is created
 MAX_HEADER_BYTES = 1 << 18  # of a tar header, read at once; a member may have hundreds
 CHUNK_BYTES = 1 << 17
 ENCRYPTED = 0x1
-DIRECTORY_FILES = (META, "images.lst", image_list.SCHEMA)  # of an ImageDirectory
+DIRECTORY_FILES = (META, "images.lst", SCHEMA)  # of an ImageDirectory
 METHODS = (
     zipfile.ZIP_STORED,
     zipfile.ZIP_DEFLATED,

@@ -29,8 +29,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from train_pytorch_model.formats import image_list
 from train_pytorch_model.formats.reading import MalformedFileError
+from train_pytorch_model.formats.schema import (
+    CATEGORY_COLUMN,
+    NUM_SAMPLES,
+    SAMPLES,
+    column_attributes,
+)
 from train_pytorch_model.formats.writing import write_json, write_rows
 from train_pytorch_model.image_classifier.predictions import (
     LABEL_COLUMN,
@@ -43,7 +48,7 @@ META_CONTENT: Mapping[str, Any] = {
     "extension": {},
     "format": "Parquet",
     "data": "_data.parquet",
-    "samples": image_list.SAMPLES,
+    "samples": SAMPLES,
     "schema": "schema/_schema.json",
 }
 CSV = "scores.csv"
@@ -120,14 +125,14 @@ def writing_scores(
         yield writer
     (root / "schema").mkdir()
     scores = {name: name for name in writer.probabilities}
-    has_label = image_list.CATEGORY_COLUMN in writer.columns
+    has_label = CATEGORY_COLUMN in writer.columns
     content = {
         "columnAttributes": [
-            image_list.column(field.name, *_KINDS[field.type], is_feature=field.name == "id")
+            column_attributes(field.name, *_KINDS[field.type], is_feature=field.name == "id")
             for field in writer.schema
         ],
         "featureChannels": [],
-        "labelColumns": {"True Labels": image_list.CATEGORY_COLUMN} if has_label else {},
+        "labelColumns": {"True Labels": CATEGORY_COLUMN} if has_label else {},
         "scoreColumns": scores | {"Multi Class Assigned Labels": LABEL_COLUMN},
     }
     write_json(root / META_CONTENT["schema"], content)
@@ -192,7 +197,7 @@ class ScoreWriter:
         scores = (pa.array(column) for column in probabilities.T)
         table = pa.table([*columns, *scores, pa.array(labels)], schema=self.schema)
         self._row_groups.write(table)
-        self.samples += table.slice(0, image_list.NUM_SAMPLES - len(self.samples)).to_pylist()
+        self.samples += table.slice(0, NUM_SAMPLES - len(self.samples)).to_pylist()
         others = (
             zip(*(column.to_pylist() for column in columns), strict=True) if columns else repeat(())
         )

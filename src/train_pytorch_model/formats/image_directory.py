@@ -36,7 +36,7 @@ import numpy as np
 
 from train_pytorch_model.config.wording import bulleted
 from train_pytorch_model.errors import InvalidDatasetError, NotLabeledDatasetError
-from train_pytorch_model.formats import image_list, listing, reading
+from train_pytorch_model.formats import image_list, listing, reading, schema
 from train_pytorch_model.formats.listing import SUFFIXES, UNLABELLED, Listing, is_utf8
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.reading import INCOMPLETE, META
@@ -152,7 +152,7 @@ class ImageDirectory(Listing):
 
         Raises `InvalidDatasetError`.
         """
-        reference = image_list.image_column(self.read_schema())[1] if self._is_copy else ""
+        reference = schema.image_column(self.read_schema())[1] if self._is_copy else ""
         for name, row in zip(self.file_names, self.read_listed_rows(), strict=False):
             file = row.get(reference)
             file = file if isinstance(file, dict) and file.get("file_name") == name else {}
@@ -218,7 +218,7 @@ class ImageDirectory(Listing):
         write.
         """
         if not self._is_copy:
-            return image_list.image_schema(self.categories)
+            return schema.image_schema(self.categories)
         return reading.read_json(
             self.root / reading.read_yaml(self.root / META)["schema"], dict[str, Any]
         )
@@ -250,7 +250,7 @@ def open_image_directory(root: Path, port: str) -> ImageDirectory:
         raise InvalidDatasetError(title, f"it cannot be listed: {error.strerror}.") from error
     if not names:
         raise InvalidDatasetError(title, "it is empty.", HINT)
-    if INCOMPLETE in names or (META not in names and names & {IMAGE_LIST, image_list.SCHEMA}):
+    if INCOMPLETE in names or (META not in names and names & {IMAGE_LIST, schema.SCHEMA}):
         again = "Run the program that writes it again."
         raise InvalidDatasetError(title, f"it is incomplete: {META} is not written yet.", again)
     try:
@@ -299,16 +299,16 @@ def writing_image_directory(
         "type": image_list.TYPE,
         "extension": {},
         "image_list": IMAGE_LIST,
-        "samples": image_list.SAMPLES,
-        "schema": image_list.SCHEMA,
+        "samples": schema.SAMPLES,
+        "schema": schema.SCHEMA,
     }
     with writing_directory(path, meta, name) as root:
         with (root / IMAGE_LIST).open("w", encoding="ascii") as lines:
             writer = ImageDirectoryWriter(root, schema_content, lines)
             yield writer
-        write_json(root / image_list.SCHEMA, schema_content)
-        samples = image_list.image_samples(writer.first_rows, writer.image_column)
-        write_json(root / image_list.SAMPLES, samples)
+        write_json(root / schema.SCHEMA, schema_content)
+        samples = schema.image_samples(writer.first_rows, writer.image_column)
+        write_json(root / schema.SAMPLES, samples)
 
 
 class ImageDirectoryWriter:
@@ -316,7 +316,7 @@ class ImageDirectoryWriter:
 
     def __init__(self, root: Path, schema_content: Mapping[str, Any], lines: IO[str]) -> None:
         self.root = root
-        self.image_column, self._reference = image_list.image_column(schema_content)
+        self.image_column, self._reference = schema.image_column(schema_content)
         names = [column["name"] for column in schema_content["columnAttributes"]]
         self._other_columns = [name for name in names if name != self.image_column]
         self._lines = lines
@@ -332,7 +332,7 @@ class ImageDirectoryWriter:
     def add(self, row: Mapping[str, Any]) -> None:
         """Append the row of a file that has been written to the image list."""
         self._lines.write(json.dumps(row) + "\n")
-        if len(self.first_rows) < image_list.NUM_SAMPLES:
+        if len(self.first_rows) < schema.NUM_SAMPLES:
             shown = {name: row[name] for name in self._other_columns if name in row}
             self.first_rows.append((self.place(row), shown))
 
@@ -344,5 +344,5 @@ def image_row(
     reference = {"file_name": file_name}
     if original is not None:  # undecodable bytes are escaped, so that any reader accepts them
         reference[ORIGINAL] = original.encode(errors="backslashreplace").decode()
-    label = {} if category is None else {image_list.CATEGORY_COLUMN: category}
-    return {image_list.IMAGE_REFERENCE: reference, **label, "id": item}
+    label = {} if category is None else {schema.CATEGORY_COLUMN: category}
+    return {schema.IMAGE_REFERENCE: reference, **label, "id": item}

@@ -34,8 +34,8 @@ from train_pytorch_model.formats.image_directory import (
     images_of,
     open_image_directory,
 )
-from train_pytorch_model.formats.image_list import PresentFiles
 from train_pytorch_model.formats.listing import UNLABELLED, Listing
+from train_pytorch_model.formats.present_files import PresentFiles
 from train_pytorch_model.formats.reading import META, NOT_JSON, MalformedFileError, read_lines
 
 TABLES = ("metadata.jsonl", "metadata.csv", "labels.csv")  # looked for in a folder, in this order

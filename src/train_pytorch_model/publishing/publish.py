@@ -9,7 +9,7 @@ from typing import Any
 
 from train_pytorch_model.datasets.one_folder import SPLIT, Parts, write_split
 from train_pytorch_model.errors import OutputDirectoryError
-from train_pytorch_model.formats import image_list, trained_directory, writing
+from train_pytorch_model.formats import schema, trained_directory, writing
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.model_directory import MODEL, write_spec
 from train_pytorch_model.formats.outputs import writing_directory
@@ -105,8 +105,8 @@ def _build(
         ),
         categories=categories,
     )
-    write_json(root / image_list.SCHEMA, image_list.image_schema(categories))
-    write_json(root / image_list.SAMPLES, samples_of(inputs.training))
+    write_json(root / schema.SCHEMA, schema.image_schema(categories))
+    write_json(root / schema.SAMPLES, samples_of(inputs.training))
     write_mlflow_model(root, plan, state)
     if inputs.test is not None:
         write_split(root / SPLIT, Parts(inputs.training, inputs.validation, inputs.test))
@@ -137,14 +137,12 @@ def samples_of(images: ImageDirectory) -> list[dict[str, Any]]:
     """The first rows for `_samples.json`; none, with a warning, if they can no longer be read."""
     paths = (images.path(index) for index in range(len(images)))
     try:
-        return image_list.image_samples(
+        return schema.image_samples(
             zip(paths, (row for _, row in images.read_rows()), strict=False)
         )
     except (
         Exception
     ) as error:  # the list may have changed during training; the model does not need it
         reason = str(error).removesuffix(".")
-        logger.warning(
-            f"{image_list.SAMPLES} shows no images: {reason}. The model is not affected."
-        )
+        logger.warning(f"{schema.SAMPLES} shows no images: {reason}. The model is not affected.")
         return []

@@ -17,7 +17,7 @@ from train_pytorch_model import errors
 from train_pytorch_model.config import wording
 from train_pytorch_model.config.seeds import derive_seed
 from train_pytorch_model.data.pixel_decisions import find_white_level
-from train_pytorch_model.formats import image_list
+from train_pytorch_model.formats import schema
 from train_pytorch_model.formats.image_directory import (
     IMAGE_FOLDER,
     ImageDirectory,
@@ -112,7 +112,7 @@ def transform(
     for column in schema_content["columnAttributes"]:
         if (column.get("properties") or {}).get("annotation_type") not in (
             None,
-            image_list.CLASSIFICATION,
+            schema.CLASSIFICATION,
         ):
             logger.warning(
                 f"{images.title}: the annotations in column {column['name']!r} are copied"
@@ -166,7 +166,7 @@ def _transformed_rows(images: ImageDirectory) -> Iterator[dict[str, Any]]:
     """Yield rows without sizes, of `image/1_134.png`, or `image/<row>.png` if that is taken or
     invalid.
     """
-    _, reference = image_list.image_column(images.read_schema())
+    _, reference = schema.image_column(images.read_schema())
     taken: set[int] = set()
     for place, row in zip(images.rows.tolist(), images.read_listed_rows(), strict=True):
         kept = {name: value for name, value in row[reference].items() if name not in SIZES}

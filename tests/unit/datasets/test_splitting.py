@@ -19,7 +19,7 @@ from tests.painting import encode, paint, paint_folders
 from train_pytorch_model.datasets.parts import write_parts
 from train_pytorch_model.datasets.splitting import first_counts, split
 from train_pytorch_model.errors import InvalidDatasetError, OutputDirectoryError
-from train_pytorch_model.formats import image_directory, image_list
+from train_pytorch_model.formats import image_directory, schema
 from train_pytorch_model.formats.image_directory import (
     ImageDirectory,
     open_image_directory,
@@ -324,7 +324,7 @@ def test_an_interruption_leaves_no_output(tmp_path: Path, monkeypatch: pytest.Mo
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(image_list, "image_samples", interrupt)
+    monkeypatch.setattr(schema, "image_samples", interrupt)
     with pytest.raises(KeyboardInterrupt):
         write_split(images, (tmp_path / "1", tmp_path / "2"))
     assert [*tmp_path.glob("[12]")] == []

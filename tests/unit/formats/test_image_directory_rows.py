@@ -10,7 +10,7 @@ from tests.image_directories import PORT, open_three, write_three
 from tests.painting import paint_folders
 
 from train_pytorch_model.formats.image_directory import image_row, open_image_directory
-from train_pytorch_model.formats.image_list import image_schema
+from train_pytorch_model.formats.schema import image_schema
 
 
 def test_a_selection_keeps_names_classes_and_rows_together(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from train_pytorch_model.formats.image_directory import (
     open_image_directory,
     writing_image_directory,
 )
-from train_pytorch_model.formats.image_list import image_samples, image_schema
+from train_pytorch_model.formats.schema import image_samples, image_schema
 
 
 def test_a_written_directory_has_the_classic_form_byte_for_byte(tmp_path: Path) -> None:

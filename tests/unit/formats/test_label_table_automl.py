@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from train_pytorch_model.formats.image_list import PresentFiles
 from train_pytorch_model.formats.label_table import annotations_of, read_annotations
 from train_pytorch_model.formats.listing import UNLABELLED
+from train_pytorch_model.formats.present_files import PresentFiles
 from train_pytorch_model.formats.reading import MalformedFileError
 
 DATASTORE = "azureml://subscriptions/s/resourcegroups/r/workspaces/w/datastores/blob/paths"
