@@ -1,37 +1,42 @@
 """`fit` and `load`, for Python and notebooks: the verbs without a command line.
 
-Nothing here exits the process or takes its signals. Errors are those of `words.errors`, all of them
-a `UserError`; PyTorch is imported by the first call that computes.
+Nothing here exits the process, takes its signals or changes its logging. Errors are those of
+`errors`, all of them a `UserError`; PyTorch is imported by the first call that computes.
 """
 
 import difflib
 import html
+import inspect
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, fields
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import numpy as np
 from PIL import Image
 
-from train_pytorch_model.commands.fit import Fit
-from train_pytorch_model.commands.program import NAMES, REMARKS
-from train_pytorch_model.config.recipe import Augmentation, OptimizerOrAuto, PrecisionName, Recipe
+from train_pytorch_model.config.fit_options import FitOptions
+from train_pytorch_model.config.foreign_options import MEANINGS, REMARKS
+from train_pytorch_model.config.options import assemble, options_in
+from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.config.train_config import TrainConfig
-from train_pytorch_model.errors import ParameterError, TrainingError
+from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.evaluation.directory import PAGE
 from train_pytorch_model.evaluation.metrics import Evaluation
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.trained_directory import REPORT
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, upright_rgb
 from train_pytorch_model.image_classifier.predictions import PROBABILITY_PREFIX
-from train_pytorch_model.image_classifier.spec import Framing, FramingMode
+from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.inputs.opening import DATASET, open_evaluation_inputs, open_trained_model
+from train_pytorch_model.machine.console import shown_on_console
+from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.machine.stop_requests import StopRequests
+from train_pytorch_model.stories.fit import fit as run_fit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,7 +57,7 @@ class Evaluated:
 
     @property
     def accuracy(self) -> float:
-        """In [0, 1]."""
+        """Return the fraction of images that are recognized, in [0, 1]."""
         return self.numbers.accuracy
 
     def __repr__(self) -> str:
@@ -73,46 +78,45 @@ class Model:
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """By class index."""
+        """Return the names of the categories, by class index."""
         return self._spec.categories
 
     def predict(self, images: ImageLike | Sequence[ImageLike]) -> "pd.DataFrame":
-        """Predict images: files, folders of files, PIL images, or arrays (H, W, 3), uint8, RGB; one
-        or many.
+        """Return a table with the predictions for one or many images.
 
-        PIL images become upright and RGB like files.
-
-        Returns a row for each: `image` (its path, or its number), `label`, `probability` in [0, 1],
-        and a column `Scored Probabilities_<category>` for each category, as `score` writes them. A
-        file that cannot be read has no label, and the reason in `error`.
+        They are files, folders of files, PIL images, which become upright and RGB like files, or
+        arrays of RGB, uint8, of shape (height, width, 3). The table has a row for each, with the
+        columns `image` (its path, or its number), `label`, `probability` in [0, 1], and
+        `Scored Probabilities_<category>` for each category, as `score` writes them. An unreadable
+        file has no label, and the reason in `error`.
         """
         import pandas as pd
 
         from train_pytorch_model.image_classifier.classifier import ImageClassifier, best_device
         from train_pytorch_model.networks.build import build_model
 
-        named, framing = list(_named(images)), self._spec.framing
+        named = list(_named(images))
+        framing = self._spec.framing
         if self._classifier is None:
             network = build_model(self._directory, self.categories)
             self._classifier = ImageClassifier(self._spec, network, best_device())
         rows, _, errors = self._classifier.classify(_read(image, framing) for _, image in named)
-        best = zip(rows.argmax(axis=1).tolist(), errors, strict=True)
-        table = {
+        best = [self.categories[index] for index in rows.argmax(axis=1)]
+        table: dict[str, Any] = {
             "image": [name for name, _ in named],
-            "label": [self.categories[index] if error is None else None for index, error in best],
+            "label": [None if error else label for label, error in zip(best, errors, strict=True)],
             "probability": rows.max(axis=1),
-            **{
-                PROBABILITY_PREFIX + name: rows[:, index]
-                for index, name in enumerate(self.categories)
-            },
         }
-        return pd.DataFrame(table | {"error": errors} if any(errors) else table)
+        for index, category in enumerate(self.categories):
+            table[PROBABILITY_PREFIX + category] = rows[:, index]
+        if any(errors):
+            table["error"] = errors
+        return pd.DataFrame(table)
 
     def evaluate(self, folder: AnyPath, output: AnyPath | None = None) -> Evaluated:
-        """Measure the model on a folder of labelled images; keeps the tables and the page in
-        `output`.
+        """Measure the model on a folder of labelled images.
 
-        Raises `InvalidDatasetError`, `NotLabeledDatasetError`, `OutputDirectoryError`.
+        `output` is a directory for the tables and the page; by default they are not kept. Raises `InvalidDatasetError`, `NotLabeledDatasetError`, `OutputDirectoryError`.
         """
         from train_pytorch_model.distributed.world import World
         from train_pytorch_model.image_classifier.classifier import best_device
@@ -126,104 +130,101 @@ class Model:
             return Evaluated(numbers, (root / PAGE).read_text(encoding="utf-8"))
 
     def __repr__(self) -> str:
-        return f"Model({str(self.root)!r}: {self._directory.architecture}, {len(self.categories)} categories)"
+        contents = f"{self._directory.architecture}, {len(self.categories)} categories"
+        return f"Model({str(self.root)!r}: {contents})"
 
     def _repr_html_(self) -> str:
         report = self.root / REPORT
-        page = report.read_text(encoding="utf-8") if report.exists() else ""
-        return f"<code>{html.escape(repr(self))}</code>{_framed(page) if page else ''}"
+        page = _framed(report.read_text(encoding="utf-8")) if report.exists() else ""
+        return f"<code>{html.escape(repr(self))}</code>{page}"
 
 
-class FitOptions(TypedDict, total=False):
-    """The options of `fit`, as on its command line."""
-
-    epochs: int
-    batch_size: int
-    warmup_epochs: int
-    learning_rate: float
-    random_seed: int
-    patience: int
-    print_frequency: int
-    architecture: str
-    pretrained: bool
-    weights: str | None
-    weights_file: AnyPath | None
-    zero_init_residual: bool
-    memory_efficient: bool
-    from_scratch: bool
-    fresh: bool
-    quiet: bool
-    image_size: int | tuple[int, int] | None
-    training_size: int | tuple[int, int] | None
-    early_size: int | tuple[int, int] | None
-    crop_fraction: float | None
-    framing: FramingMode
-    augmentation: Augmentation
-    crop_area: float
-    horizontal_flip: bool | str
-    label_smoothing: float | None
-    cutmix: float | None
-    balance_classes: bool
-    freeze_backbone: bool
-    white_level: int | None
-    background: tuple[int, int, int]
-    optimizer: OptimizerOrAuto
-    precision: PrecisionName
-    mean: tuple[float, float, float] | None
-    std: tuple[float, float, float] | None
-
-
-def fit(folder: AnyPath, output: AnyPath | None = None, **options: Unpack[FitOptions]) -> Model:
+def fit(folder: AnyPath, output: AnyPath | None = None, **options: Any) -> Model:
     """Train and test a classifier on a folder of images, and write it to `output`, by default
     FOLDER-model.
 
-    The options are those of the command line. An interrupted call is resumed by the same call.
-    Raises a `UserError`, such as `InvalidDatasetError`, and `ParameterError` for an option that
-    does not exist.
+    The options are those of the command line, as `help(fit)` lists them. An interrupted call is
+    resumed by the same call. Raises a `UserError`, such as `InvalidDatasetError`, and
+    `ParameterError` for an option that does not exist.
     """
-    known, given = FitOptions.__annotations__, dict[str, Any](options)
-    for name in given:
-        if name not in known:
-            near = [each for each in NAMES.get(name, "").split() if each in known]
-            near = near or difflib.get_close_matches(name, known, n=1)
-            hint = f": {REMARKS[name]}" if name in REMARKS else "."
-            hint += "".join(f" Did you mean {each!r}?" for each in near)
-            raise ParameterError(f"fit has no option {name!r}{hint}")
+    for name in options:
+        if name not in _OPTIONS:
+            raise _unknown_option(name)
+    values = options if output is None else options | {"output": output}
+    chosen = assemble(FitOptions, {name: _as_path(name, value) for name, value in values.items()})
+    is_main = rank_of(os.environ) == 0
+    with shown_on_console(is_main, chosen.quiet), warnings.catch_warnings():
+        # Of tqdm, in notebooks without ipywidgets.
+        warnings.filterwarnings("ignore", "IProgress not found")
+        fitted = run_fit(Path(folder), chosen, stops=_stopped_by_caller)
+    return Model(fitted.model)
 
-    def pop(kind: type[Recipe | TrainConfig]) -> dict[str, Any]:
-        return {each.name: given.pop(each.name) for each in fields(kind) if each.name in given}
 
-    paths = {"output": output, "weights_file": given.get("weights_file")}
-    given |= {name: Path(path) for name, path in paths.items() if path is not None}
-    parameters, recipe = TrainConfig(**pop(TrainConfig)), Recipe(**pop(Recipe))
-    command = Fit(folder=Path(folder), parameters=parameters, recipe=recipe, **given)
-    warnings.filterwarnings(
-        "ignore", "IProgress not found"
-    )  # of tqdm, in notebooks without ipywidgets
-    try:
-        command.run(stops=lambda: nullcontext(StopRequests()))  # Ctrl-C is the caller's
-    except SystemExit as end:  # the worker processes have failed, and said why
-        raise TrainingError(f"The processes of the run ended with status {end.code}.") from end
-    return Model(command.model)
+_OPTIONS = {option.name: option for option in options_in(FitOptions) if option.name != "output"}
+_TYPES = {
+    name: hint
+    for kind in (FitOptions, Recipe, TrainConfig)
+    for name, hint in get_type_hints(kind).items()
+}
+
+
+def _signature_of_fit() -> inspect.Signature:
+    """Return the signature with every option, its type and its default: for `help` and notebooks."""
+    signature = inspect.signature(fit)
+    *named, _ = signature.parameters.values()
+    options = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=_TYPES[name]
+        )
+        for name, option in _OPTIONS.items()
+    ]
+    return signature.replace(parameters=[*named, *options])
+
+
+fit.__signature__ = _signature_of_fit()  # type: ignore[attr-defined]  # of `inspect`
+
+
+def _unknown_option(name: str) -> ParameterError:
+    """Return the error for an option that `fit` does not have, with those that may be meant."""
+    meant = [field for field in MEANINGS.get(name, ()) if field in _OPTIONS]
+    if not meant:
+        meant = difflib.get_close_matches(name, _OPTIONS, n=1)
+    hint = f": {REMARKS[name]}" if name in REMARKS else "."
+    for option in meant:
+        hint += f" Did you mean {option!r}?"
+    return ParameterError(f"fit has no option {name!r}{hint}")
+
+
+def _as_path(name: str, value: Any) -> Any:
+    """Return the value of an option; a path, if it names a file or a directory."""
+    is_path = Path in get_args(_TYPES[name])
+    return Path(value) if is_path and value is not None else value
+
+
+def _stopped_by_caller() -> AbstractContextManager[StopRequests]:
+    """Return what asks a run to stop: nothing, because signals are the caller's."""
+    return nullcontext(StopRequests())
 
 
 def load(trained_model: AnyPath, image_size: int | None = None) -> Model:
-    """Open a trained model directory; `image_size` in px is for the designer's, which do not record
-    it.
+    """Open a trained model directory.
 
-    Raises `InvalidModelDirectoryError`, `ParameterError`.
+    `image_size` in px is for the designer's models, which do not record it. Raises `InvalidModelDirectoryError`, `ParameterError`.
     """
     return Model(Path(trained_model), image_size)
 
 
 def _named(images: ImageLike | Sequence[ImageLike]) -> Iterator[tuple[str, ImageLike]]:
     """Yield the images, also those in folders, each with its path or its number."""
-    for number, image in enumerate(images if isinstance(images, list | tuple) else [images]):
+    several = images if isinstance(images, list | tuple) else [images]
+    for number, image in enumerate(several):
         if not isinstance(image, str | os.PathLike):
             yield str(number), image
         elif os.path.isdir(image):
             directory = open_image_directory(Path(image), DATASET)
-            yield from ((str(path), path) for path in map(directory.path, range(len(directory))))
+            for index in range(len(directory)):
+                path = directory.path(index)
+                yield str(path), path
         else:
             yield str(image), image
 
@@ -236,14 +237,12 @@ def _read(image: ImageLike, framing: Framing) -> Image.Image | str:
         if isinstance(image, str | os.PathLike):
             return Image.fromarray(read_pixels(image, framing.short_side, framing.colours))
         opened = image if isinstance(image, Image.Image) else Image.fromarray(image)
-        return Image.fromarray(
-            reduce(np.array(upright_rgb(opened, framing.colours)), framing.short_side)
-        )
+        pixels = np.array(upright_rgb(opened, framing.colours))
+        return Image.fromarray(reduce(pixels, framing.short_side))
     except UnreadableImageError as error:
-        is_missing = isinstance(
-            error.__cause__, FileNotFoundError
-        )  # perhaps it has never been there
-        return "there is no such file or folder" if is_missing else str(error)
+        if isinstance(error.__cause__, FileNotFoundError):  # perhaps it has never been there
+            return "there is no such file or folder"
+        return str(error)
 
 
 def _framed(page: str) -> str:

@@ -110,6 +110,14 @@ class LostRankError(TrainingError):
     """Another process of the run has ended or hangs. Reported by one process of each host."""
 
 
+class FailedWorkersError(TrainingError):
+    """Processes that this one has started have failed, with this exit status, and have said why."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"The processes of the run ended with status {status}.")
+        self.status = status
+
+
 class SystemLimitError(TrainingError):
     """The system starts no further thread or process."""
 

@@ -16,7 +16,7 @@ import tyro
 import yaml
 
 from train_pytorch_model import __version__
-from train_pytorch_model.commands.program import without_boolean_values
+from train_pytorch_model.commands.parsing import without_boolean_values
 from train_pytorch_model.commands.verbs import VERBS
 
 ROOT = Path(__file__).parents[2]

@@ -1,5 +1,7 @@
 """`fit` and `load` in Python take what the command line takes."""
 
+import inspect
+import logging
 import warnings
 from dataclasses import fields
 from pathlib import Path
@@ -9,29 +11,51 @@ import pytest
 from tests.model_directories import HALF, write_model
 
 from train_pytorch_model import fit, load
-from train_pytorch_model.api import FitOptions
 from train_pytorch_model.commands.fit import Fit
 from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.config.wording import for_command_line
 from train_pytorch_model.errors import InvalidDatasetError, ParameterError
+from train_pytorch_model.stories import fit as story
 
 
 def test_every_option_of_the_command_line_is_one_in_python() -> None:
-    groups = {"parameters", "recipe", "folder", "output"}
-    options = {
-        option.name for kind in (Fit, Recipe, TrainConfig) for option in fields(kind)
-    } - groups
-    assert set(FitOptions.__annotations__) == options
+    options = {option.name for kind in (Fit, Recipe, TrainConfig) for option in fields(kind)}
+    signature = inspect.signature(fit)
+    assert {*signature.parameters} == options - {"parameters", "recipe"}
+    assert list(signature.parameters)[:2] == ["folder", "output"]
+    assert signature.parameters["patience"].default == TrainConfig().patience
+    assert signature.parameters["patience"].annotation is int
 
 
-def test_a_notebook_shows_no_warning_about_widgets_that_are_not_needed(tmp_path: Path) -> None:
+def test_a_notebook_shows_no_warning_about_widgets_that_are_not_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    widgets = "IProgress not found. Please update jupyter and ipywidgets."
+
+    def warn_and_fail(*_: object) -> Any:
+        warnings.warn(widgets, stacklevel=1)
+        raise InvalidDatasetError("Dataset", "it is empty.")
+
+    monkeypatch.setattr(story, "open_parts", warn_and_fail)
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always")
-        with pytest.raises(InvalidDatasetError, match="there is no such directory"):
-            fit(tmp_path / "no")
-        warnings.warn("IProgress not found. Please update jupyter and ipywidgets.", stacklevel=1)
-    assert not shown
+        with pytest.raises(InvalidDatasetError, match="it is empty"):
+            fit(tmp_path, tmp_path.parent / "model")
+        assert not shown
+        warnings.warn(widgets, stacklevel=1)  # of the caller
+    assert len(shown) == 1
+
+
+def test_a_program_keeps_its_logging(tmp_path: Path) -> None:
+    logger = logging.getLogger("train_pytorch_model")
+    handler = logging.NullHandler()
+    logger.addHandler(handler)
+    before = (logger.level, logger.propagate)
+    with pytest.raises(InvalidDatasetError, match="there is no such directory"):
+        fit(tmp_path / "no")
+    assert (logger.level, logger.propagate) == before
+    assert logger.handlers == [handler]
 
 
 def test_a_designer_model_is_loaded_with_its_image_size(tmp_path: Path) -> None:

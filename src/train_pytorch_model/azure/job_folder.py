@@ -32,8 +32,8 @@ SOURCE = "src"
 ENVIRONMENT = "environment"
 ENVIRONMENT_FILE = f"{ENVIRONMENT}/environment.yaml"
 TRAINED_MODEL = "trained_model"
-PROGRAM = Path(train_pytorch_model.__file__).parent
-COMPONENTS = f"{SOURCE}/{PROGRAM.name}/components"
+PACKAGE = Path(train_pytorch_model.__file__).parent
+COMPONENTS = f"{SOURCE}/{PACKAGE.name}/components"
 INIT_MODEL = f"{COMPONENTS}/init_model.yaml"
 SCHEMAS = "https://azuremlschemas.azureedge.net/latest"
 DIGITS = 8  # of a version's digest
@@ -74,19 +74,19 @@ def copy_project(submission: Submission, folder: Path) -> None:
     Raises `OSError`.
     """
     beside = {  # `src` in a checkout, within the package when installed
-        name: PROGRAM / name if (PROGRAM / name).exists() else PROGRAM.parents[1] / name
+        name: PACKAGE / name if (PACKAGE / name).exists() else PACKAGE.parents[1] / name
         for name in (ENVIRONMENT, COMPONENT)
     }
 
     def not_ours(directory: str, names: list[str]) -> set[str]:
-        separate = beside if Path(directory) == PROGRAM else ()
+        separate = beside if Path(directory) == PACKAGE else ()
         return {
             name
             for name in names
             if name in separate or name == "__pycache__" or name.startswith(".")
         }
 
-    shutil.copytree(PROGRAM, folder / SOURCE / PROGRAM.name, ignore=not_ours)
+    shutil.copytree(PACKAGE, folder / SOURCE / PACKAGE.name, ignore=not_ours)
     shutil.copytree(beside[ENVIRONMENT], folder / ENVIRONMENT)
     shutil.copyfile(beside[COMPONENT], folder / COMPONENT)
     own = read_yaml(folder / ENVIRONMENT_FILE)

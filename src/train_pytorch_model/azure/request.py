@@ -61,13 +61,17 @@ class Submission:
     training_dataset: OptionalData = None
     """Labelled images to train on."""
     validation_dataset: OptionalData = None
-    """Labelled images to validate on after each epoch, in the same categories as the training
-    images."""
+    (
+        "Labelled images to validate on after each epoch, in the same categories as the training"
+        " images."
+    )
     untrained_model: OptionalData = None
     """Model directory to train, in a single job."""
     architecture: OptionalName = None
-    """Instead of --untrained-model: initialize and train a model of this architecture, in a
-    pipeline."""
+    (
+        "Instead of --untrained-model: initialize and train a model of this architecture, in a"
+        " pipeline."
+    )
     pretrained: Switch = False
     """With --architecture: start from torchvision's best ImageNet weights."""
     parameters: tyro.conf.OmitArgPrefixes[train_config.TrainConfig] = field(
@@ -78,19 +82,27 @@ class Submission:
     """AmlCompute cluster, created if it does not exist; or serverless, for nodes without a cluster.
     """
     vm_size: OptionalName = None
-    """VM size of a new cluster or of serverless nodes. By default Standard_NC4as_T4_v3, with one
-    T4."""
+    (
+        "VM size of a new cluster or of serverless nodes. By default Standard_NC4as_T4_v3, with"
+        " one T4."
+    )
     max_nodes: options.OptionalInt = None
-    """Maximum number of nodes of a new cluster, which releases idle ones. By default
-    --instance-count."""
+    (
+        "Maximum number of nodes of a new cluster, which releases idle ones. By default"
+        " --instance-count."
+    )
     low_priority: Switch = False
-    """Cheaper nodes that Azure may take away, for a new cluster or serverless; the job then
-    resumes."""
+    (
+        "Cheaper nodes that Azure may take away, for a new cluster or serverless; the job then"
+        " resumes."
+    )
     instance_count: int = 1
     """Number of nodes."""
     process_count_per_instance: int = 1
-    """Processes per node. 1 starts a process for each GPU of the node; more means exactly that
-    many."""
+    (
+        "Processes per node. 1 starts a process for each GPU of the node; more means exactly that"
+        " many."
+    )
 
     environment: OptionalName = None
     """Environment to use instead of the project's own: NAME:VERSION, NAME@latest or azureml://registries/…"""
@@ -103,8 +115,10 @@ class Submission:
     environment_variables: Assignments = ()
     """Environment variables of the job, such as NCCL_DEBUG=INFO."""
     identity: Annotated[Literal["user", "managed"] | None, shown_as("{user,managed}")] = None
-    """Read data as you, or as the cluster's managed identity. By default with the keys of
-    datastores."""
+    (
+        "Read data as you, or as the cluster's managed identity. By default with the keys of"
+        " datastores."
+    )
 
     tags: Assignments = ()
     """Tags of the job in the portal."""
@@ -115,15 +129,19 @@ class Submission:
     time_limit: options.OptionalInt = None
     """Minutes after which Azure ML ends the training. By default there is no limit."""
     wait_limit: options.OptionalInt = None
-    """Minutes to watch the job, which continues afterwards; 0 only submits. By default until it
-    ends."""
+    (
+        "Minutes to watch the job, which continues afterwards; 0 only submits. By default until it"
+        " ends."
+    )
     download: OptionalPath = None
     """Directory to download the trained model to; must be new or empty."""
     register: OptionalName = None
     """Register the trained model under this name, even if submit no longer watches the job."""
     register_components: Switch = False
-    """Register the components that have changed, for the designer; without data sets, submit
-    nothing."""
+    (
+        "Register the components that have changed, for the designer; without data sets, submit"
+        " nothing."
+    )
 
     @property
     def is_serverless(self) -> bool:

@@ -18,13 +18,18 @@ class Convert:
     EXAMPLE = "--input flowers.zip --output images"
 
     input: Path
-    """One folder per category, a folder of images, an archive of either, a .csv of file names and
-    categories, or an AutoML .jsonl or MLTable."""
+    (
+        "One folder per category, a folder of images, an archive of either, a .csv of file names"
+        " and categories,"
+        "\n    or an AutoML .jsonl or MLTable."
+    )
     output: Path
     """ImageDirectory to write; must be new or empty."""
     labels: OptionalPath = None
-    """CSV of file names and categories; by default labels.csv or metadata.csv in the folder, if
-    any."""
+    (
+        "CSV of file names and categories; by default labels.csv or metadata.csv in the folder, if"
+        " any."
+    )
     images: OptionalPath = None
     """Folder with the images that a table or an AutoML list names; by default its own."""
     file_column: OptionalName = None

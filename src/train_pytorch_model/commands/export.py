@@ -31,11 +31,17 @@ class Export:
     format: Literal["onnx"] = "onnx"
     """onnx for ONNX Runtime and other runtimes."""
     input: Literal["tensor", "image", "file"] = "tensor"
-    """What the ONNX program takes: a tensor of framed images; an image, uint8 (height, width, 3),
-    of any size; or a file, the bytes of a JPEG or PNG, which needs onnxruntime-extensions."""
+    (
+        "What the ONNX program takes: a tensor of framed images; an image, uint8 (height, width,"
+        " 3), of any"
+        "\n    size; or a file, the bytes of a JPEG or PNG, which needs onnxruntime-extensions."
+    )
     images: OptionalPath = None
-    """Folder of images of mixed sizes, such as the validation images, on which the ONNX program is
-    compared with the served model; by default painted ones."""
+    (
+        "Folder of images of mixed sizes, such as the validation images, on which the ONNX program"
+        " is compared"
+        "\n    with the served model; by default painted ones."
+    )
     quantize: Annotated[Literal["int8"] | None, shown_as("{int8}")] = None
     """int8 for an ONNX network of 8-bit integers, with the ranges that its activations have on the images of
     --calibration."""
@@ -44,8 +50,10 @@ class Export:
     max_accuracy_loss: float = 1.0
     """Points of accuracy that --quantize may cost; more is an error."""
     image_size: OptionalInt = None
-    """Side of the input in px. Only for model directories from the designer, which do not record
-    it."""
+    (
+        "Side of the input in px. Only for model directories from the designer, which do not"
+        " record it."
+    )
     quiet: Switch = False
     """Print warnings and errors only."""
 

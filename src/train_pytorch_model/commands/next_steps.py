@@ -7,7 +7,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-PROGRAM = "python -m train_pytorch_model"
+from train_pytorch_model.machine.launch import PROGRAM
+
+COMMAND = f"python -m {PROGRAM}"
 
 
 def scoring_commands(model: Path) -> Iterator[str]:
@@ -15,18 +17,19 @@ def scoring_commands(model: Path) -> Iterator[str]:
     yield from activation_commands()
     yield "# FOLDER: new images"
     trained = f"--trained-model {shlex.quote(str(model))}"
-    yield f"{PROGRAM} score {trained} --dataset FOLDER --scored-dataset scores"
+    yield f"{COMMAND} score {trained} --dataset FOLDER --scored-dataset scores"
 
 
 def activation_commands() -> Iterator[str]:
-    """Yield the command that activates this virtual environment; nothing if `python` is already its
-    own.
-    """
+    """Yield the command that activates this virtual environment, unless `python` is its python."""
     if sys.prefix == sys.base_prefix:
         return
-    python, programs = shutil.which("python"), Path(sys.executable).parent
-    if python is None or Path(python).parent != programs:
-        root, here = Path(sys.prefix), Path.cwd()
-        root = root.relative_to(here) if root.is_relative_to(here) else root
-        script = shlex.quote(str(root / programs.name / "activate"))
-        yield script if os.name == "nt" else f"source {script}"
+    python = shutil.which("python")
+    programs = Path(sys.executable).parent
+    if python is not None and Path(python).parent == programs:
+        return
+    root = Path(sys.prefix)
+    if root.is_relative_to(Path.cwd()):
+        root = root.relative_to(Path.cwd())
+    script = shlex.quote(str(root / programs.name / "activate"))
+    yield script if os.name == "nt" else f"source {script}"

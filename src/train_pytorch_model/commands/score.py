@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from train_pytorch_model.commands.processes import on_this_host, options_of, run_in_processes
-from train_pytorch_model.config.options import OptionalInt, Switch, shown_as
+from train_pytorch_model.config.options import OptionalInt, Switch, arguments_of, shown_as
 from train_pytorch_model.config.wording import bulleted, counted, out_of_range, parameter
 from train_pytorch_model.datasets.conversion import unpacked
+from train_pytorch_model.distributed.processes import on_this_host, run_in_processes
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.image_classifier import predictions
@@ -59,7 +59,7 @@ class OnImages:
             story(replace(inputs, model=model, images=images), world)
 
         with unpacked(self.dataset, opening.DATASET, output, output_name) as path:
-            arguments = [verb, *options_of(replace(self, dataset=path))]
+            arguments = [verb, *arguments_of(replace(self, dataset=path))]
             run_in_processes(story_on_this_host, open_and_check, arguments, {})
 
 
@@ -72,23 +72,31 @@ class Score(OnImages):
     EXAMPLE = "--trained-model trained --dataset flowers/new --scored-dataset scores"
 
     dataset: Path
-    """Images, labelled or not: a folder at any depth, an ImageDirectory, an archive, or a single
-    image."""
+    (
+        "Images, labelled or not: a folder at any depth, an ImageDirectory, an archive, or a"
+        " single image."
+    )
     scored_dataset: Path
     """Directory for _data.parquet and scores.csv; must be new or empty."""
     top_k: OptionalInt = None
     """Number of most probable categories per image in scores.csv. By default all."""
     embeddings: Annotated[Literal["float32", "float16"] | None, shown_as("float32|float16")] = None
-    """Also write embeddings.parquet: the features of each image before the last layer, in this
-    type."""
+    (
+        "Also write embeddings.parquet: the features of each image before the last layer, in this"
+        " type."
+    )
     rank_by: Annotated[Literal["uncertainty"] | None, shown_as("uncertainty")] = None
-    """Also write to_label.csv: which images to label next, of those without a category of the
-    model."""
+    (
+        "Also write to_label.csv: which images to label next, of those without a category of the"
+        " model."
+    )
     num_to_label: int = 1000
     """Number of images in to_label.csv."""
     explain: int = 0
-    """Also write explained.html: so many of the least certain images, and what spoke for their
-    answers."""
+    (
+        "Also write explained.html: so many of the least certain images, and what spoke for their"
+        " answers."
+    )
     unknown: Switch = False
     """Label images `unknown` that are less like the training images than most validation images."""
     known_fraction: float = predictions.DEFAULT_KNOWN_FRACTION

@@ -52,11 +52,15 @@ class Split:
     seed: int = 1
     """Any integer. The same seed and images give the same split."""
     group_by: Annotated[str | None, shown_as("REGEX|parent")] = None
-    """Keep images together whose names agree in what this regular expression matches, or in their
-    folder."""
+    (
+        "Keep images together whose names agree in what this regular expression matches, or in"
+        " their folder."
+    )
     stratified: bool = True
-    """Split each category by the fractions, as far as groups allow, rather than all images
-    together."""
+    (
+        "Split each category by the fractions, as far as groups allow, rather than all images"
+        " together."
+    )
     quiet: Switch = False
     """Print warnings and errors only."""
 

@@ -35,8 +35,10 @@ class Submit(Submission):
     workspace_name: OptionalName = None
     """Name of the workspace. By default AZUREML_ARM_WORKSPACE_NAME, else from config.json."""
     config: OptionalPath = None
-    """config.json of the workspace; overrides those variables and one found in or above this
-    directory."""
+    (
+        "config.json of the workspace; overrides those variables and one found in or above this"
+        " directory."
+    )
     quiet: Switch = False
     """Print warnings, errors and the job's log only."""
 

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 import tyro
 
 from train_pytorch_model import __version__
-from train_pytorch_model.commands.next_steps import PROGRAM, scoring_commands
-from train_pytorch_model.commands.processes import on_this_host, options_of, run_in_processes
-from train_pytorch_model.commands.run_output import is_unfinished, recorded_failures
-from train_pytorch_model.config.options import Switch
+from train_pytorch_model.commands.next_steps import COMMAND, scoring_commands
+from train_pytorch_model.config.options import Switch, arguments_of
 from train_pytorch_model.config.train_config import TrainConfig
+from train_pytorch_model.distributed.processes import on_this_host, run_in_processes
 from train_pytorch_model.formats import trained_directory
+from train_pytorch_model.formats.failed_run import recorded_failures
 from train_pytorch_model.formats.outputs import check_apart
 from train_pytorch_model.formats.run_folder import OUTPUT_PARAMETER
 from train_pytorch_model.inputs.opening import OpenedInputs, open_training_inputs
+from train_pytorch_model.inputs.run_output import prepare_output
 from train_pytorch_model.machine.azure_job import is_azure_job
 from train_pytorch_model.machine.console import log_file, logger, set_up
 from train_pytorch_model.machine.launch import rank_of
@@ -43,8 +44,10 @@ class Train:
     training_dataset: Path
     """Labelled images to train on: one folder per category, or an ImageDirectory."""
     validation_dataset: Path
-    """Labelled images to validate on after each epoch, in the same categories as the training
-    images."""
+    (
+        "Labelled images to validate on after each epoch, in the same categories as the training"
+        " images."
+    )
     trained_model: Path
     """Directory for the trained model; must be new or empty."""
     parameters: tyro.conf.OmitArgPrefixes[TrainConfig] = field(default_factory=TrainConfig)
@@ -60,30 +63,29 @@ class Train:
         rank = rank_of(os.environ)
         set_up(rank == 0, self.quiet)
         logger.info(f"Train PyTorch Model {__version__}")
-        parameters = " ".join(
-            f"{name} {value}" for name, value in self.parameters.as_flags().items()
-        )
-        with recorded_failures(self.trained_model, rank) if not self.dry_run else nullcontext():
-            check_apart(
-                self.trained_model, OUTPUT_PARAMETER, self.training_dataset, "training_dataset"
-            )
-            check_apart(
-                self.trained_model, OUTPUT_PARAMETER, self.validation_dataset, "validation_dataset"
-            )
-            arguments = ["train", *options_of(self)]
-            run_in_processes(self._train, self._open, arguments, {"parameters": parameters})
+        flags = self.parameters.as_flags().items()
+        same = {"parameters": " ".join(f"{name} {value}" for name, value in flags)}
+        arguments = ["train", *arguments_of(self)]
+        with nullcontext() if self.dry_run else recorded_failures(self.trained_model, rank):
+            self._check_apart()
+            run_in_processes(self._train, self._open, arguments, same)
+
+    def _check_apart(self) -> None:
+        """Raise `OutputDirectoryError` if the output is within a dataset."""
+        for name in ("training_dataset", "validation_dataset"):
+            check_apart(self.trained_model, OUTPUT_PARAMETER, getattr(self, name), name)
 
     def _open(self) -> OpenedInputs | None:
-        """Open and check the inputs, and check the output; None if this same command has completed
-        it.
-        """
-        datasets = self.training_dataset, self.validation_dataset
-        inputs = open_training_inputs(self.untrained_model, *datasets, self.parameters.epochs)
-        return (
-            inputs
-            if is_unfinished(self.trained_model, inputs, self.parameters, self.fresh)
-            else None
+        """Open the inputs and prepare the output; None if this same command has completed it."""
+        inputs = open_training_inputs(
+            self.untrained_model,
+            self.training_dataset,
+            self.validation_dataset,
+            self.parameters.epochs,
         )
+        if prepare_output(self.trained_model, inputs, self.parameters, self.fresh):
+            return inputs
+        return None
 
     def _train(self, inputs: OpenedInputs, world: "World") -> None:
         from train_pytorch_model.stories.train import dry_run, train
@@ -102,10 +104,11 @@ class Train:
                 dry_run(self.parameters, inputs, world)
                 return
             train(self.parameters, inputs, self.trained_model, world, self.fresh)
-            self._say_what_next()
+            self._log_next_steps()
 
-    def _say_what_next(self) -> None:
-        if (report := self.trained_model / trained_directory.REPORT).exists():
+    def _log_next_steps(self) -> None:
+        report = self.trained_model / trained_directory.REPORT
+        if report.exists():
             logger.info(f"Report on the training and the model: {report}")
         if is_azure_job():
             logger.info(
@@ -117,7 +120,7 @@ class Train:
         for command in (
             *scoring_commands(self.trained_model),
             "# FOLDER: labelled images held out from training",
-            f"{PROGRAM} evaluate --trained-model {model} --dataset FOLDER --output evaluation",
+            f"{COMMAND} evaluate --trained-model {model} --dataset FOLDER --output evaluation",
             "# the curves of all runs",
             "mlflow ui",
             "# an HTTP server",

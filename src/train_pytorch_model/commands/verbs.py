@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from train_pytorch_model.commands.convert import Convert
 from train_pytorch_model.commands.evaluate import Evaluate
 from train_pytorch_model.commands.export import Export
-from train_pytorch_model.commands.fit import Fit, Quickstart
+from train_pytorch_model.commands.fit import Fit
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.commands.program import Command
+from train_pytorch_model.commands.parsing import Command
+from train_pytorch_model.commands.quickstart import Quickstart
 from train_pytorch_model.commands.score import Score
 from train_pytorch_model.commands.split import Split
 from train_pytorch_model.commands.submit import Submit

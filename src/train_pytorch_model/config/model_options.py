@@ -14,15 +14,19 @@ class ModelOptions:
     """What an untrained model is: its architecture, initial weights and recipe."""
 
     architecture: Annotated[str, tyro.conf.arg(metavar="NAME")] = "resnet18"
-    """One of torchvision's, such as resnet50 (`init-model --list`), or timm:NAME, if timm is
-    installed."""
+    (
+        "One of torchvision's, such as resnet50 (`init-model --list`), or timm:NAME, if timm is"
+        " installed."
+    )
     pretrained: Switch = False
     """Start from the best ImageNet weights of torchvision, or from timm's; downloads them."""
     weights: OptionalName = None
     """Start from the torchvision weights of this name, such as IMAGENET1K_V1; downloads them."""
     weights_file: OptionalPath = None
-    """Start from the weights in this file: safetensors, or a state dict or checkpoint of
-    torch.save."""
+    (
+        "Start from the weights in this file: safetensors, or a state dict or checkpoint of"
+        " torch.save."
+    )
     zero_init_residual: Switch = False
     """ResNet only: initialize every residual block as the identity."""
     memory_efficient: Switch = False

@@ -62,34 +62,52 @@ class Recipe:
     """The settings of a run besides the seven parameters. The defaults train well."""
 
     image_size: Size = None
-    """A side, or height and width, in px, 8 to 4096. By default the images' own up to 320, else
-    224."""
+    (
+        "A side, or height and width, in px, 8 to 4096. By default the images' own up to 320, else"
+        " 224."
+    )
     training_size: Size = None
-    """Size of training images. By default the image size, but 176 px for 176 to 224 in random
-    crops."""
+    (
+        "Size of training images. By default the image size, but 176 px for 176 to 224 in random"
+        " crops."
+    )
     early_size: Size = None
-    """Training size before the last fifth of the epochs. By default the same; in short runs 4/7 of
-    it."""
+    (
+        "Training size before the last fifth of the epochs. By default the same; in short runs 4/7"
+        " of it."
+    )
     crop_fraction: Annotated[Positive | None, shown_as("FLOAT")] = None
-    """Share of the image that validation's centre crop keeps. By default 0.875, or 1 at a common
-    size."""
+    (
+        "Share of the image that validation's centre crop keeps. By default 0.875, or 1 at a"
+        " common size."
+    )
     framing: Literal["auto"] | FramingMode = "auto"
-    """How images fit the size: cropped, padded or squashed. auto: cropped; padded if many are
-    elongated."""
+    (
+        "How images fit the size: cropped, padded or squashed. auto: cropped; padded if many are"
+        " elongated."
+    )
     augmentation: Literal["auto"] | Augmentation = "auto"
-    """Training crops. auto: none in short runs, else padded at a common size, random-resized
-    otherwise."""
+    (
+        "Training crops. auto: none in short runs, else padded at a common size, random-resized"
+        " otherwise."
+    )
     crop_area: Positive = 0.08
     """Smallest share of an image's area that random-resized-crop takes."""
     horizontal_flip: Literal["auto"] | bool = "auto"
-    """Mirror half of the training images. auto: unless left and right matter, as in digits and
-    text."""
+    (
+        "Mirror half of the training images. auto: unless left and right matter, as in digits and"
+        " text."
+    )
     label_smoothing: Annotated[Smoothing | None, shown_as("FLOAT")] = None
-    """Label smoothing in training; below 1. By default 0.1 at a common size from 15 epochs up, else
-    0."""
+    (
+        "Label smoothing in training; below 1. By default 0.1 at a common size from 15 epochs up,"
+        " else 0."
+    )
     cutmix: Annotated[Share | None, shown_as("FLOAT")] = None
-    """Share of training steps with CutMix. By default 0.5 when fine-tuning for 15 epochs or more,
-    else 0."""
+    (
+        "Share of training steps with CutMix. By default 0.5 when fine-tuning for 15 epochs or"
+        " more, else 0."
+    )
     balance_classes: bool = False
     """Train as if all categories had equally many images."""
     freeze_backbone: bool = False
@@ -102,8 +120,10 @@ class Recipe:
     optimizer: OptimizerOrAuto = "auto"
     """auto: AdamW from scratch without batch norms, as in ViT, Swin and ConvNeXt, else SGD."""
     precision: PrecisionName = "auto"
-    """Training and validation precision. auto: bfloat16 or float16 if the hardware has it, else
-    float32."""
+    (
+        "Training and validation precision. auto: bfloat16 or float16 if the hardware has it, else"
+        " float32."
+    )
     mean: Annotated[tuple[Share, Share, Share] | None, shown_as("RED GREEN BLUE")] = None
     """Subtracted from pixels in [0, 1]. By default 0.5, or ImageNet's for pretrained weights."""
     std: Annotated[tuple[Positive, Positive, Positive] | None, shown_as("RED GREEN BLUE")] = None

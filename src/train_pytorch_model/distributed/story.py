@@ -5,7 +5,6 @@ The first process of each host opens the inputs; all get those of rank 0.
 
 import hashlib
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from typing import TypeVar
@@ -18,7 +17,7 @@ from train_pytorch_model.distributed.rendezvous import join_world
 from train_pytorch_model.distributed.waiting import in_thread
 from train_pytorch_model.distributed.workers import start_workers
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.errors import TrainingError, UserError
+from train_pytorch_model.errors import FailedWorkersError, TrainingError, UserError
 from train_pytorch_model.formats.fingerprint import differing_options
 from train_pytorch_model.inputs.opening import OpenedInputs, ScoringInputs
 from train_pytorch_model.machine.console import logger
@@ -28,23 +27,24 @@ from train_pytorch_model.machine.memory import keep_freed_memory
 from train_pytorch_model.machine.threads import short_switch_interval
 
 T = TypeVar("T", OpenedInputs, ScoringInputs)
+R = TypeVar("R")
 POLL_S = 0.2
 
 
 def run_story(
-    story: Callable[[T, World], None],
+    story: Callable[[T, World], R],
     open_inputs: Callable[[], T | None],
     opened: T | None,
     arguments: Sequence[str],
     options: Mapping[str, str],
     began: CoreTimes | None,
-) -> None:
+) -> R | None:
     """Run a story on its inputs, or start one worker per GPU with `arguments`, the verb first.
 
     The inputs are already `opened` in a process that no launcher has started; otherwise the first
     rank of each host opens them. All ranks must have the same `options`; this process `began` then.
-    If workers fail, it exits with their status. Raises `LaunchError`, and whatever the story
-    raises.
+    Returns what the story returns, None if it does not run in this process. Raises `LaunchError`,
+    `FailedWorkersError`, and whatever the story raises.
     """
     role = decide(os.environ, torch.cuda.device_count())
     if role.note:
@@ -55,10 +55,10 @@ def run_story(
     if isinstance(role, Agent):
         if opened is not None or open_inputs() is not None:
             _start_workers(role, arguments)
-        return
+        return None
 
     @record  # without it, torchrun shows no traceback of an exception
-    def work() -> None:
+    def work() -> R | None:
         keep_freed_memory()
         if role.warning:
             logger.warning(role.warning)
@@ -66,18 +66,17 @@ def run_story(
             os.environ.update(role.variables())
         with short_switch_interval(), join_world(began) as world:
             inputs = open_together(open_inputs, options, world) if world.size > 1 else opened
-            if inputs is not None:
-                story(inputs, world)
+            return story(inputs, world) if inputs is not None else None
 
-    work()
+    return work()
 
 
 def _start_workers(agent: Agent, arguments: Sequence[str]) -> None:
-    """Start this node's workers; exit with their status if they fail."""
+    """Start this node's workers. Raises `LaunchError`, and `FailedWorkersError` if they fail."""
     logger.info(agent.torchrun_line(arguments))
     status = start_workers(agent, arguments)
     if status:
-        sys.exit(status)
+        raise FailedWorkersError(status)
 
 
 def open_together(

@@ -105,7 +105,7 @@ def test_jobs_and_components_name_the_projects_environment_in_the_version_of_its
         copy(ROOT / name, tmp_path / "changed" / name)
     with (tmp_path / "changed" / "environment" / "constraints.txt").open("a") as file:
         file.write("torch==9.9\n")
-    monkeypatch.setattr(job_folder, "PROGRAM", root)
+    monkeypatch.setattr(job_folder, "PACKAGE", root)
     assert written(tmp_path / "other")["environment"] != job["environment"]
 
 

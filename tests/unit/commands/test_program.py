@@ -1,6 +1,4 @@
-"""What all verbs share: Azure ML's booleans, command-line errors, activation, and how a process
-ends.
-"""
+"""A program from its command line to its exit status."""
 
 import importlib
 import os
@@ -14,48 +12,11 @@ import pytest
 
 from train_pytorch_model.commands import exit_on_interrupt
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.commands.next_steps import activation_commands
-from train_pytorch_model.commands.program import (
-    NAMES,
-    REMARKS,
-    fields_of,
-    hints,
-    run_verbs,
-    without_boolean_values,
-)
+from train_pytorch_model.commands.program import run_verbs
 from train_pytorch_model.commands.score import Score
 from train_pytorch_model.commands.submit import Submit
 from train_pytorch_model.commands.train import Train
-from train_pytorch_model.commands.transform import InitTransformation
-from train_pytorch_model.commands.verbs import VERBS
-from train_pytorch_model.config.train_config import TrainConfig
-
-
-@pytest.mark.parametrize(
-    ("written", "meant"),
-    [
-        ("--pretrained True", "--pretrained"),
-        ("--pretrained False", ""),
-        ("--pretrained", "--pretrained"),
-        ("--random-horizontal-flip True", ""),
-        ("--random-horizontal-flip False", "--no-random-horizontal-flip"),
-        ("--random_horizontal_flip False --output x", "--no-random_horizontal_flip --output x"),
-        ("--horizontal-flip False", "--horizontal-flip False"),  # it has a third value
-        ("--output True", "--output True"),  # a folder of that name
-        ("--pretrained true", "--pretrained"),  # as `az ml job create --set` passes it on
-        ("--random-horizontal-flip false", "--no-random-horizontal-flip"),
-    ],
-)
-def test_a_boolean_with_a_value_becomes_a_switch(written: str, meant: str) -> None:
-    found = written.split()
-    for command in (InitModel, InitTransformation):
-        found = without_boolean_values(found, command)
-    assert found == meant.split()
-
-
-def test_only_the_switches_of_the_command_are_converted() -> None:
-    assert without_boolean_values(["--quiet", "True"], Train) == ["--quiet"]
-    assert without_boolean_values(["--quiet", "True"], TrainConfig) == ["--quiet", "True"]
+from train_pytorch_model.errors import FailedWorkersError
 
 
 @pytest.mark.parametrize(
@@ -104,62 +65,6 @@ def test_an_option_of_another_verb_is_reported_with_that_verb(
         "--architecture is not an option of score, but of init-model and submit.",
         "--pretrained is not an option of score, but of init-model and submit.",
     ]
-
-
-@pytest.mark.parametrize(
-    ("verb", "option", "here"),
-    [
-        ("train", "--lr=0.1", "--learning-rate"),
-        ("train", "--epoch", "--epochs"),
-        ("train", "--warmup-epochs", "--warmup-step-number"),
-        ("train", "--data", "--training-dataset or --validation-dataset"),
-        ("train", "--imgsz", "is not an option of train, but of fit, init-model and export"),
-        ("train", "-m", "--untrained-model or --trained-model"),
-        ("train", "--device", "CUDA_VISIBLE_DEVICES"),
-        ("train", "--num_workers", "cores"),
-        ("score", "--data-dir", "--dataset"),
-        ("fit", "--data-dir", "the folder alone"),
-        ("score", "--output", "is --scored-dataset"),
-        ("score", "--source", "is --dataset"),
-        ("split", "--out", "is --output-1"),
-        ("evaluate", "--evaluation", "is --output"),
-        ("init-model", "--arch", "--architecture"),
-    ],
-)
-def test_an_option_of_another_trainer_is_answered_with_ours(
-    verb: str, option: str, here: str
-) -> None:
-    options = {name: [each.name for each in fields_of(command)] for name, command in VERBS.items()}
-    (hint,) = hints([option, "3"], verb, options)
-    assert hint.startswith(f"{option.partition('=')[0]} is ")
-    assert f" {here} " in hint.replace(".", " ").replace("=", " ")
-
-
-def test_every_name_of_another_trainer_means_an_option() -> None:
-    ours = {option.name for command in VERBS.values() for option in fields_of(command)}
-    assert {field for fields in NAMES.values() for field in fields.split()} <= ours
-    assert not NAMES.keys() & REMARKS.keys()
-
-
-def test_an_environment_that_is_not_active_is_activated_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    programs = tmp_path / "my venv" / "bin"
-    programs.mkdir(parents=True)
-    (programs / "python").touch(mode=0o755)
-    monkeypatch.setattr(sys, "prefix", str(tmp_path / "my venv"))
-    monkeypatch.setattr(sys, "executable", str(programs / "python"))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert list(activation_commands()) == [f"source '{programs}/activate'"]
-    monkeypatch.chdir(tmp_path)
-    assert list(activation_commands()) == ["source 'my venv/bin/activate'"]
-    monkeypatch.setenv("PATH", str(programs))
-    assert list(activation_commands()) == []
-    monkeypatch.setattr(
-        sys, "prefix", sys.base_prefix
-    )  # no virtual environment: nothing to activate
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert list(activation_commands()) == []
 
 
 # For another process, because it ends the process that runs it.
@@ -339,6 +244,22 @@ def test_a_system_that_starts_no_thread_is_reported_in_one_message(
         assert capsys.readouterr().err.startswith(
             "SystemLimitError: The system starts no further thread or"
         )
+
+
+def test_the_status_of_failed_workers_is_that_of_the_program(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @dataclass(frozen=True)
+    class Verb:
+        EXAMPLE = ""
+
+        def run(self) -> None:
+            raise FailedWorkersError(137)
+
+    monkeypatch.setattr(sys, "argv", ["program", "verb"])
+    with pytest.raises(SystemExit) as end:
+        run_verbs({"verb": Verb}, "program", "")
+    assert (end.value.code, capsys.readouterr().err) == (137, "")
 
 
 def test_ctrl_c_is_an_exception_again_even_after_a_failed_import() -> None:

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.commands import init_model, program
-from train_pytorch_model.commands.fit import Fit
+from train_pytorch_model.commands import program
 from train_pytorch_model.commands.verbs import VERBS
 from train_pytorch_model.config.model_options import ModelOptions
 from train_pytorch_model.datasets.one_folder import open_parts
@@ -15,7 +14,9 @@ from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.model_directory import open_model_directory
 from train_pytorch_model.formats.reading import explain_missing
 from train_pytorch_model.formats.transformation_directory import open_transformation
+from train_pytorch_model.inputs.check_model_options import check_model_options
 from train_pytorch_model.inputs.opening import open_images_at_any_depth
+from train_pytorch_model.stories.fit import beside
 
 
 @pytest.mark.parametrize(
@@ -72,11 +73,11 @@ def test_what_cannot_be_asked_about_is_missing(name: str) -> None:
         lambda: open_images_at_any_depth(path, "Dataset"),
         lambda: open_model_directory(path, "Untrained model"),
         lambda: open_transformation(path, "Transformation"),
-        lambda: init_model.check(ModelOptions(weights_file=path)),
+        lambda: check_model_options(ModelOptions(weights_file=path)),
     ):
         with pytest.raises(UserError, match="there is no such"):
             open_it()
-    assert Fit(folder=path).model == Path(f"{name}-model")
+    assert beside(path, "model") == Path(f"{name}-model")
 
 
 @pytest.mark.parametrize("name", ["new.jpg", "new.zip"])

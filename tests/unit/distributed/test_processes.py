@@ -3,22 +3,17 @@
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import tyro
 from torch.distributed import DistNetworkError
 from torch.distributed.elastic.rendezvous import RendezvousConnectionError
 
-from train_pytorch_model.commands.processes import options_of, run_in_processes
-from train_pytorch_model.commands.score import Score
-from train_pytorch_model.commands.train import Train
-from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.distributed import story, workers
+from train_pytorch_model.distributed.processes import run_in_processes
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.errors import InvalidDatasetError
+from train_pytorch_model.errors import FailedWorkersError, InvalidDatasetError
 from train_pytorch_model.machine.launch import LAUNCHER, Agent, LaunchError
 from train_pytorch_model.machine.threads import SWITCH_S
 
@@ -37,13 +32,12 @@ def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_no_gpu")
 def test_a_process_alone_runs_the_story_on_its_inputs_with_a_short_switch_interval() -> None:
     inputs: Any = object()
-    told: list[object] = []
 
-    def story(opened: Any, world: World) -> None:
-        told.extend([opened, world.size, sys.getswitchinterval()])
+    def story(opened: Any, world: World) -> tuple[object, ...]:
+        return opened, world.size, sys.getswitchinterval()
 
-    run_in_processes(story, lambda: inputs, COMMAND, {})
-    assert told == [inputs, 1, pytest.approx(SWITCH_S, rel=0.01)]
+    returned = run_in_processes(story, lambda: inputs, COMMAND, {})
+    assert returned == (inputs, 1, pytest.approx(SWITCH_S, rel=0.01))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +74,7 @@ def test_a_launch_that_cannot_work_is_refused_first(monkeypatch: pytest.MonkeyPa
     ids=["on one machine", "a node of Azure ML"],
 )
 @pytest.mark.parametrize("status", [0, 3])
-def test_a_launcher_checks_the_inputs_and_exits_with_the_status_of_its_workers(
+def test_a_launcher_checks_the_inputs_and_fails_with_the_status_of_its_workers(
     environment: dict[str, str], status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[object] = []
@@ -100,30 +94,12 @@ def test_a_launcher_checks_the_inputs_and_exits_with_the_status_of_its_workers(
         return inputs
 
     if status:
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(FailedWorkersError, match=f"ended with status {status}") as ended:
             run_in_processes(never, open_inputs, COMMAND, {})
-        assert ended.value.code == status
+        assert ended.value.status == status
     else:
         run_in_processes(never, open_inputs, COMMAND, {})
     assert done == ["inputs", (2, COMMAND)]
-
-
-def test_the_options_of_a_command_become_those_of_its_workers() -> None:
-    folder = Path("a folder")
-    score = Score(trained_model=folder, dataset=folder, scored_dataset=folder, top_k=3, quiet=True)
-    train = Train(
-        untrained_model=folder,
-        training_dataset=folder,
-        validation_dataset=folder,
-        trained_model=folder,
-        parameters=TrainConfig(warmup_epochs=2, learning_rate=1e-7, random_seed=-3),
-        fresh=True,
-    )
-    for command in (score, train):
-        assert tyro.cli(type(command), args=list(options_of(command))) == command
-    assert list(options_of(train.parameters)) == [
-        *("--warmup-step-number", "2", "--learning-rate", "1e-07", "--random-seed", "-3")
-    ]
 
 
 def test_processes_that_cannot_meet_are_reported_in_one_message(

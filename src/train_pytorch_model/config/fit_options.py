@@ -1,0 +1,24 @@
+"""The options of `fit`, on the command line and in Python."""
+
+from dataclasses import dataclass, field
+
+import tyro
+
+from train_pytorch_model.config.model_options import ModelOptions
+from train_pytorch_model.config.options import OptionalPath, Switch
+from train_pytorch_model.config.train_config import TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions(ModelOptions):
+    """The options of `fit`, on the command line and in Python."""
+
+    output: OptionalPath = None
+    """Directory for the trained model; must be new or empty. By default FOLDER-model."""
+    from_scratch: Switch = False
+    """Use no pretrained weights. By default they are used if they are here or can be downloaded."""
+    parameters: tyro.conf.OmitArgPrefixes[TrainConfig] = field(default_factory=TrainConfig)
+    fresh: Switch = False
+    """Start over instead of resuming an interrupted run with this output."""
+    quiet: Switch = False
+    """Print warnings and errors only."""

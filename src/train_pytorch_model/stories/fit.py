@@ -1,0 +1,185 @@
+"""`fit`: from one folder of images to a trained model, tested on images that training has not seen.
+
+PyTorch is loaded only when the images and the options have been checked.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from train_pytorch_model import __version__
+from train_pytorch_model.config.fit_options import FitOptions
+from train_pytorch_model.config.model_options import ModelOptions
+from train_pytorch_model.config.options import arguments_of
+from train_pytorch_model.config.wording import parameter
+from train_pytorch_model.datasets.conversion import convert, is_archive, keep_unpacked, open_source
+from train_pytorch_model.datasets.one_folder import open_parts
+from train_pytorch_model.distributed.processes import run_in_processes
+from train_pytorch_model.errors import FailedToDownloadFilesError
+from train_pytorch_model.evaluation.metrics import Evaluation
+from train_pytorch_model.evaluation.summary import log_summary
+from train_pytorch_model.formats.failed_run import recorded_failures
+from train_pytorch_model.formats.model_directory import open_model_directory
+from train_pytorch_model.formats.outputs import check_apart, check_output
+from train_pytorch_model.formats.reading import META
+from train_pytorch_model.formats.run_folder import UNTRAINED, RunFolder
+from train_pytorch_model.formats.trained_directory import EVALUATION
+from train_pytorch_model.inputs import opening
+from train_pytorch_model.inputs.check_model_options import check_model_options
+from train_pytorch_model.inputs.opening import OpenedInputs
+from train_pytorch_model.inputs.run_output import prepare_output
+from train_pytorch_model.machine.console import logger
+from train_pytorch_model.machine.launch import rank_of
+from train_pytorch_model.machine.stop_requests import StopRequests, stop_requests
+
+if TYPE_CHECKING:
+    from train_pytorch_model.distributed.world import World
+
+OUTPUT = "output"
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What `fit` has made."""
+
+    model: Path
+    evaluation: Evaluation | None
+    """On images held out from training, if this process has just made it."""
+
+
+def fit(
+    folder: Path,
+    options: FitOptions,
+    stops: Callable[[], AbstractContextManager[StopRequests]] = stop_requests,
+) -> Fitted:
+    """Train a model, unless that is done, and evaluate it on images held out from training.
+
+    Training is asked to stop through `stops`, by default with signals. Raises a `UserError`, such
+    as `InvalidDatasetError`, and `FailedWorkersError` when the processes that it has started fail.
+    """
+    logger.info(f"Train PyTorch Model {__version__}")
+    check_model_options(options)
+    model = options.output or beside(folder, "model")
+    check_apart(model, OUTPUT, folder, "folder")
+
+    def open_inputs() -> OpenedInputs | None:
+        return _open(folder, model, options)
+
+    def train_and_test(inputs: OpenedInputs, world: "World") -> Evaluation | None:
+        from train_pytorch_model.stories.train import train
+
+        if not _is_complete(model):
+            train(options.parameters, inputs, model, world, options.fresh, stops)
+        return _test(inputs, model, world)
+
+    arguments = ["fit", str(folder), *arguments_of(replace(options, output=model), FitOptions)]
+    same = {"folder": str(folder), "parameters": " ".join(arguments_of(options.parameters))}
+    with recorded_failures(model, rank_of(os.environ)):
+        evaluation = run_in_processes(train_and_test, open_inputs, arguments, same)
+    return Fitted(model, evaluation)
+
+
+def _open(folder: Path, model: Path, options: FitOptions) -> OpenedInputs | None:
+    """Open the images and make the untrained model; None if this same command has done everything."""
+    parameters = options.parameters
+    parts = open_parts(_images_of(folder), parameters.random_seed)
+    training, validation = opening.with_same_categories(parts.training, parts.validation)
+    counts = ", ".join(f"{len(images):,} for {name}" for name, images in vars(parts).items())
+    logger.info(f"{folder}: {len(training.categories):,} categories; images: {counts}")
+
+    run = RunFolder.beside(model)
+    if not _is_complete(model):
+        is_main = rank_of(os.environ) == 0
+        check_output(model, OUTPUT, by_writing=is_main, token=run.token)
+    made_by = _hash_of(options)
+    path = run.root / f"{UNTRAINED}{made_by[:16]}"
+    if not _is_complete(path):
+        _write_untrained(path, options)
+    untrained = open_model_directory(path, opening.UNTRAINED_MODEL)
+
+    inputs = opening.training_inputs(untrained, training, validation, parameters.epochs)
+    inputs = replace(inputs, test=parts.test, made_by=made_by)
+    if prepare_output(model, inputs, parameters, options.fresh, name=OUTPUT):
+        return inputs
+    run.remove()  # the untrained model was only made to compare it
+    return None if _is_complete(model / EVALUATION) else inputs
+
+
+def _images_of(folder: Path) -> Path:
+    """Return the folder of the images; those of an archive are unpacked, unless a call has done so."""
+    if not os.path.isfile(folder):
+        return folder
+    images = beside(folder, "images")
+    is_packed = is_archive(folder)
+    if _is_complete(images) or (is_packed and images.exists()):
+        logger.info(f"The images in {images} are used, which is there already.")
+    elif is_packed:  # as it is: it may hold parts, and files keep their names
+        keep_unpacked(folder, images)
+        logger.info(f"{folder} is now unpacked in {images}")
+    else:
+        with open_source(folder, images) as source:
+            logger.info(f"{folder}: {convert(source, images):,} images are now in {images}")
+    return images
+
+
+def _hash_of(options: FitOptions) -> str:
+    """Return the sha256 of the options that make the untrained model, which identify it."""
+    made_by = {option.name: str(getattr(options, option.name)) for option in fields(ModelOptions)}
+    made_by["from_scratch"] = str(options.from_scratch)
+    made_by["seed"] = str(options.parameters.random_seed)
+    return hashlib.sha256(repr(sorted(made_by.items())).encode()).hexdigest()
+
+
+def _write_untrained(path: Path, options: FitOptions) -> None:
+    """Write the untrained model, with pretrained weights unless the options say otherwise."""
+    from train_pytorch_model.stories.init_model import initialize
+
+    seed = options.parameters.random_seed
+    names_its_weights = options.pretrained or options.weights or options.weights_file
+    is_decided = bool(options.from_scratch or names_its_weights)
+    with_weights = replace(options, pretrained=options.pretrained or not is_decided)
+    try:
+        initialize(with_weights, seed, path, shows_download=not options.quiet)
+    except FailedToDownloadFilesError:
+        if is_decided:
+            raise
+        logger.warning(
+            "Pretrained weights are not here and cannot be downloaded; training from scratch, which"
+            f" takes many more images and epochs. {parameter('weights_file')} names weights from"
+            " elsewhere."
+        )
+        initialize(options, seed, path, shows_download=False)
+
+
+def _test(inputs: OpenedInputs, model: Path, world: "World") -> Evaluation | None:
+    """Evaluate the model on the images that were held out, if there are any, on the main process."""
+    if not world.is_main or inputs.test is None:
+        return None
+    from train_pytorch_model.stories.evaluate import evaluate
+
+    tested = opening.evaluation_inputs(opening.open_trained(model), inputs.test)
+    alone = replace(world, size=1, local_size=1)  # the other processes are no longer needed
+    evaluation = evaluate(tested, model / EVALUATION, alone)
+    assert evaluation is not None  # on the main process
+    logger.info(f"On {evaluation.images:,} test images, which training has not seen:")
+    log_summary(evaluation, inputs.categories, indent="  ")
+    return evaluation
+
+
+def beside(folder: Path, suffix: str) -> Path:
+    """Return the path of what is made of a folder, an archive or a table: beside it, by its name."""
+    if not folder.name.strip("."):  # such as `..`
+        folder = folder.resolve()
+    name = folder.name
+    if os.path.isfile(folder):
+        name = name.partition(".")[0]
+    return folder.parent / f"{name}-{suffix}"
+
+
+def _is_complete(directory: Path) -> bool:
+    """Return whether everything has been written to a directory of ours."""
+    return (directory / META).exists()
