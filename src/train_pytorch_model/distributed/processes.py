@@ -1,4 +1,4 @@
-"""Run a story in as many processes as there are GPUs; mistakes are refused before PyTorch is loaded."""
+"""Run a story in as many processes as there are GPUs; refuse mistakes before PyTorch is loaded."""
 
 import os
 import socket
