@@ -26,7 +26,7 @@ from train_pytorch_model.training.cuda_graph_step import TIMED_STEPS, WARMUP_STE
 from train_pytorch_model.training.engine import Engine
 from train_pytorch_model.training.metrics import Sums
 from train_pytorch_model.training.step import TrainStep
-from train_pytorch_model.training.trials import Trials
+from train_pytorch_model.training.trial_passes import TrialPasses
 
 MEASURED_S = 2.0
 
@@ -85,7 +85,7 @@ def _replayed(
 ) -> Callable[[], object]:
     """Return a step that has been captured; compiled first if the training is long."""
     plan, sums = engine.plan, Sums(engine.world.device)
-    trials = Trials(
+    trials = TrialPasses(
         engine.model,
         engine.network,
         engine.optimizer,
@@ -93,8 +93,8 @@ def _replayed(
         plan.precision,
         engine.world,
     )
-    step = CudaGraphStep(eager, trials.compiled)
-    step.steps_left = 1 << 40 if is_long else 0
+    step = CudaGraphStep(eager, trials.compile)
+    step.remaining_steps = 1 << 40 if is_long else 0
 
     def call() -> object:
         return step(batch, 0.001, sums)

@@ -25,11 +25,12 @@ from train_pytorch_model.networks.batch_norms import freeze_statistics, set_trai
 from train_pytorch_model.training import cuda_graph_step
 from train_pytorch_model.training.batches import open_batches
 from train_pytorch_model.training.cuda_graph_step import DECIDED_AT, WARMUP_STEPS, CudaGraphStep
+from train_pytorch_model.training.flat_gradients import FlatGradients
 from train_pytorch_model.training.margins import UNIT
 from train_pytorch_model.training.metrics import Sums
 from train_pytorch_model.training.optimizer import OptimizerName, make_optimizer, momentum_of
 from train_pytorch_model.training.precision import choose_precision
-from train_pytorch_model.training.step import FlatGradients, TrainStep
+from train_pytorch_model.training.step import TrainStep
 
 pytestmark = [
     pytest.mark.gpu,
@@ -119,7 +120,7 @@ def test_replayed_steps_compute_the_same_as_eager_ones(
     expected = trained(plain, plain.model, SIZES, cutmix=cutmix)
     found = trained(captured, wrapped.model, SIZES, cutmix=cutmix)
     assert len(captured._captured) == 2
-    assert captured._taken == {(8, 8): WARMUP_STEPS, (7, 7): WARMUP_STEPS}
+    assert captured._num_warmups == {(8, 8): WARMUP_STEPS, (7, 7): WARMUP_STEPS}
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value, rtol=1e-3, atol=1e-3, msg=name)
     assert found["sums"][3] == sum(SIZES)
@@ -231,11 +232,11 @@ def test_long_trainings_are_compiled_once_per_size_and_captured_again() -> None:
         return Compiled()
 
     captured = CudaGraphStep(step, compiled)
-    captured.steps_left = 1 << 40
+    captured.remaining_steps = 1 << 40
     trained(captured, step.model, [8] * DECIDED_AT)
     trained(captured, step.model, [8, 7, 6] * 10)
     assert asked == [8, 7]
-    assert isinstance(captured._steps[8].model, Compiled)
+    assert isinstance(captured._compiled[8].model, Compiled)
     assert set(captured._captured) == {(8, 8), (7, 7), (6, 6)}
 
 
@@ -261,7 +262,7 @@ def test_training_continues_whether_or_not_compiling_fails(
     )
     captured = training.engine.take_step
     assert isinstance(captured, CudaGraphStep)
-    assert bool(captured._steps) is not fails
+    assert bool(captured._compiled) is not fails
     assert training.state.best.metrics.loss < math.log(3)
 
 

@@ -37,10 +37,11 @@ from train_pytorch_model.networks.build import build_model
 from train_pytorch_model.quality.identical_files import find_identical
 from train_pytorch_model.stories.train import train
 from train_pytorch_model.training.batches import Batches, open_batches
+from train_pytorch_model.training.flat_gradients import FlatGradients
 from train_pytorch_model.training.metrics import Sums
 from train_pytorch_model.training.precision import Precision
 from train_pytorch_model.training.saver import NotFiniteError, Saver
-from train_pytorch_model.training.step import FlatGradients, TrainStep
+from train_pytorch_model.training.step import TrainStep
 
 CATEGORIES = 7  # more than five, so that top-5 accuracy is not always 1
 NUM_TRAINING, NUM_VALIDATION = 26, 11

@@ -18,11 +18,12 @@ from train_pytorch_model.networks import batch_norms, build, frozen_backbone, in
 from train_pytorch_model.networks.cpu_convolutions import adapt_to_cpu
 from train_pytorch_model.training.cuda_graph_step import CudaGraphStep, can_be_captured
 from train_pytorch_model.training.fine_tuning import LearningRateFactors, prepare_fine_tuning
+from train_pytorch_model.training.flat_gradients import FlatGradients
 from train_pytorch_model.training.loss import make_loss
 from train_pytorch_model.training.optimizer import make_optimizer
 from train_pytorch_model.training.plan import Plan
-from train_pytorch_model.training.step import FlatGradients, Step, TrainStep
-from train_pytorch_model.training.trials import Trials
+from train_pytorch_model.training.step import Step, TrainStep
+from train_pytorch_model.training.trial_passes import TrialPasses
 
 # Images of a size that are validated at once, as a multiple of those trained: without gradients,
 # each needs a tenth of the memory.
@@ -88,41 +89,36 @@ class Engine:
     def begin_training(self, epoch: int, steps_done: int) -> None:
         """Prepare for the steps of an epoch, counted from 1, of which some may be done."""
         batch_norms.set_training_mode(self.network)
-        if isinstance(
-            self.take_step, CudaGraphStep
-        ):  # compiling has to pay in the steps that are left
-            self.take_step.steps_left = self.plan.steps_left(epoch, steps_done)
+        if isinstance(self.take_step, CudaGraphStep):
+            self.take_step.remaining_steps = self.plan.remaining_steps(epoch, steps_done)
 
     def randomize(self, batch: Batch, epoch: int, step: int) -> Batch:
-        """Seed the randomness of a step, dropout and CutMix, by (seed, epoch, step, rank); apply
-        CutMix.
+        """Seed the randomness of a step, dropout and CutMix, and apply CutMix.
 
-        So no generator's state has to be saved. Next to a loader's threads `torch.manual_seed`
-        takes 1.7 ms, in which a fast GPU finishes a step.
+        The seed depends on (seed, epoch, step, rank), so no generator's state has to be saved.
         """
-        inputs, device = self.plan.inputs, self.world.device
+        inputs = self.plan.inputs
         seed = derive_seed(self.plan.config.random_seed, "noise", epoch, step, self.world.rank)
-        if device.type == "cuda":
-            torch.cuda.default_generators[device.index].manual_seed(seed)
-        elif device.type == "cpu":
-            torch.default_generator.manual_seed(seed)
-        else:
-            torch.get_device_module(device).manual_seed(seed)
-        cutmix = inputs.recipe.cutmix
-        return with_cutmix(batch, len(inputs.categories), cutmix, seed) if cutmix else batch
+        _seed_generator(self.world.device, seed)
+        if not inputs.recipe.cutmix:
+            return batch
+        return with_cutmix(batch, len(inputs.categories), inputs.recipe.cutmix, seed)
 
     def features(self, images: Tensor) -> Tensor:
-        """Features (B, D), in the plan's precision, of up to `features_at_once` uint8 images (B, 3,
-        H, W).
+        """Return the features (B, D), in the plan's precision, of uint8 images (B, 3, H, W).
+
+        There are at most `features_at_once` images; black ones make up for fewer, because a batch
+        of another size may be rounded differently.
         """
         assert isinstance(self.model, frozen_backbone.OnFrozenBackbone)
         missing = self.features_at_once - len(images)
+        padded = F.pad(images, (0, 0, 0, 0, 0, 0, 0, missing))
         with self.plan.precision.autocast(self.world.device):
-            features = self.model.features(F.pad(images, (0, 0) * 3 + (0, missing)))
+            features = self.model.features(padded)
         return features[: len(images)].to(self.plan.precision.dtype)
 
     def is_finite(self) -> bool:
-        """Whether all weights and statistics are finite. Waits for the device."""
+        """Return whether all weights and statistics are finite. Waits for the device."""
         values = [
             value for value in self.network.state_dict().values() if value.is_floating_point()
         ]
@@ -133,20 +129,35 @@ class Engine:
         """Average the running statistics over all processes, each of which has seen other images."""
         local = batch_norms.running_statistics(self.network)
         if self.world.size > 1 and len(local) > 0:
-            batch_norms.set_running_statistics(
-                self.network, self.world.sum(local) / self.world.size
-            )
+            means = self.world.sum(local) / self.world.size
+            batch_norms.set_running_statistics(self.network, means)
 
 
-def start_engine(plan: Plan, fitted: int | None = None) -> Engine:
+def _seed_generator(device: torch.device, seed: int) -> None:
+    """Seed the generator of a device, and no other.
+
+    Next to a loader's threads `torch.manual_seed` takes 1.7 ms, in which a fast GPU finishes a step.
+    """
+    if device.type == "cuda":
+        torch.cuda.default_generators[device.index].manual_seed(seed)
+    elif device.type == "cpu":
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.get_device_module(device).manual_seed(seed)
+
+
+def start_engine(plan: Plan, max_micro_batch: int | None = None) -> Engine:
     """Build the engine. Collective: all processes call it, and communicate in it.
 
-    On the main process, fine-tuning decodes a few training images; a GPU tries out what fits into
-    its memory, starting from `fitted` images if an earlier start of the run ran out of memory.
-    Raises `InvalidModelDirectoryError`, `ModuleOutOfMemoryError`.
+    On the main process, fine-tuning decodes a few training images. A GPU tries out what fits into
+    its memory, and no more than `max_micro_batch` images if an earlier start of the run ran out of
+    memory. Raises `InvalidModelDirectoryError`, `ModuleOutOfMemoryError`.
     """
-    config, inputs, world = plan.config, plan.inputs, plan.world
+    config = plan.config
+    inputs = plan.inputs
+    world = plan.world
     network = _make_network(plan)
+    head = network.get_submodule(plan.head)
 
     # The model, on the device. Fine-tuning computes with it before the optimizer exists, since the
     # optimizer needs the learning rate factors.
@@ -156,7 +167,6 @@ def start_engine(plan: Plan, fitted: int | None = None) -> Engine:
     lr_factors = prepare_fine_tuning(
         model, inputs, config, world, plan.schedule.peak_lr, plan.optimizer.name
     )
-    head = network.get_submodule(plan.head)
     if plan.cache.views:
         model = frozen_backbone.OnFrozenBackbone(model, head)
     factors = lr_factors.by_parameter(network, head)
@@ -164,20 +174,15 @@ def start_engine(plan: Plan, fitted: int | None = None) -> Engine:
     scaler = plan.precision.scaler(world.device)
 
     # The step. All processes begin with rank 0's weights; trials leave the network as it was.
-    trials = Trials(model, network, optimizer, inputs.training_framing, plan.precision, world)
-    micro_batch = trials.fitting_micro_batch(config.batch_size, fitted, plan.min_local_batch)
+    framing = inputs.training_framing
+    trials = TrialPasses(model, network, optimizer, framing, plan.precision, world)
+    micro_batch = trials.find_micro_batch(config.batch_size, max_micro_batch, plan.min_local_batch)
     is_replayed = world.device.type == "cuda" and micro_batch is None and not plan.cache.views
     trained: nn.Module = model
     gradients: FlatGradients | None = None
     if world.size > 1:
-        if is_replayed and can_be_captured(model):
-            gradients = FlatGradients(each for each in network.parameters() if each.requires_grad)
-        is_replayed = gradients is not None and trials.average_soon(gradients, config.batch_size)
-        if is_replayed:
-            world.broadcast_(model)
-        else:
-            trained, gradients = world.replicate(model), None
-            trials.settle_buckets(trained, plan.min_local_batch)
+        trained, gradients = _replicate(plan, model, trials, is_replayed)
+        is_replayed = gradients is not None
     step = TrainStep(
         model=trained,
         optimizer=optimizer,
@@ -189,13 +194,16 @@ def start_engine(plan: Plan, fitted: int | None = None) -> Engine:
         min_local_batch=plan.min_local_batch,
         gradients=gradients,
     )
-    take_step: Step = CudaGraphStep(step, trials.compiled) if is_replayed else step
+    take_step: Step = step
+    if is_replayed:
+        take_step = CudaGraphStep(step, trials.compile)
     return Engine(plan, network, model, optimizer, scaler, take_step, lr_factors, micro_batch)
 
 
 def _make_network(plan: Plan) -> nn.Module:
     """Return the network on the CPU, with the weights from which it starts."""
-    config, inputs = plan.config, plan.inputs
+    config = plan.config
+    inputs = plan.inputs
     # The seed comes first: a new head draws from the generator. Freezing comes before what changes
     # weights or statistics, which leave frozen layers alone; layers are replaced for the CPU last,
     # with their weights.
@@ -218,3 +226,23 @@ def _make_network(plan: Plan) -> nn.Module:
     if plan.world.device.type == "cpu":
         adapt_to_cpu(network, inputs.training_framing.height, inputs.training_framing.width)
     return network
+
+
+def _replicate(
+    plan: Plan, model: nn.Module, trials: TrialPasses, may_be_replayed: bool
+) -> tuple[nn.Module, FlatGradients | None]:
+    """Return the model for training in several processes, and where its gradients are averaged.
+
+    If steps can be replayed and averaging is fast, that is between two CUDA graphs; otherwise
+    it is in DDP. Collective.
+    """
+    world = plan.world
+    if may_be_replayed and can_be_captured(model):
+        gradients = FlatGradients(each for each in model.parameters() if each.requires_grad)
+        if trials.is_averaging_fast(gradients, plan.config.batch_size):
+            world.broadcast_(model)
+            return model, gradients
+        del gradients  # as large as the network
+    replicated = world.replicate(model)
+    trials.settle_buckets(replicated, plan.min_local_batch)
+    return replicated, None

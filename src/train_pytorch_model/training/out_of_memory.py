@@ -11,35 +11,38 @@ from train_pytorch_model.training.plan import Plan
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether memory has run out, on a GPU or on the CPU, whose allocator raises a plain
-    `RuntimeError`.
-    """
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(
-        error
+    """Return whether memory has run out, on a GPU or on the CPU."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return "DefaultCPUAllocator" in str(error)  # which raises a plain `RuntimeError`
+
+
+def nothing_fits(num_images: int) -> ModuleOutOfMemoryError:
+    """Return the error for memory that does not hold the fewest images of a step."""
+    what = f"{num_images} images fit" if num_images > 1 else "one image fits"
+    return ModuleOutOfMemoryError(
+        f"not even {what}. Lower the recipe's image_size and training_size, or take another"
+        " architecture.",
+        images_at_once=num_images,
     )
-
-
-def nothing_fits(least: int) -> ModuleOutOfMemoryError:
-    fit = f"{least} images fit" if least > 1 else "one image fits"
-    what = f"not even {fit}. Lower the recipe's image_size and training_size, or take another architecture."
-    return ModuleOutOfMemoryError(what, images_at_once=least)
 
 
 @contextmanager
 def explaining_out_of_memory(plan: Plan, trained_at_once: int, images: int) -> Iterator[None]:
-    """If memory runs out while `images` are computed at once, raise `ModuleOutOfMemoryError`: what
-    to do.
+    """Raise `ModuleOutOfMemoryError` if memory runs out while `images` are computed at once.
+
+    It names the next, smaller number to train with, from `trained_at_once`.
     """
-    trained, least = trained_at_once, plan.min_local_batch
+    smallest = plan.min_local_batch
     try:
         yield
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        if trained <= least:
-            raise nothing_fits(least) from error
+        if trained_at_once <= smallest:
+            raise nothing_fits(smallest) from error
         reason = " ".join(str(error).split())[:160]
-        half = max(least, trained // 2)
+        half = max(smallest, trained_at_once // 2)
         raise ModuleOutOfMemoryError(
             f"{images} images at once do not fit ({reason}). The same command resumes from the last"
             f" checkpoint and trains with {half} at once; or lower {parameter('batch_size')}, now"

@@ -19,11 +19,12 @@ from train_pytorch_model.data.batch import Batch
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.training.cuda_graph_step import DECIDED_AT, WARMUP_STEPS, CudaGraphStep
+from train_pytorch_model.training.flat_gradients import FlatGradients
 from train_pytorch_model.training.metrics import Sums
 from train_pytorch_model.training.optimizer import make_optimizer, momentum_of
 from train_pytorch_model.training.precision import Precision
-from train_pytorch_model.training.step import FlatGradients, TrainStep
-from train_pytorch_model.training.trials import Trials
+from train_pytorch_model.training.step import TrainStep
+from train_pytorch_model.training.trial_passes import TrialPasses
 
 CPU = torch.device("cpu")
 FLOAT32 = Precision(torch.float32, "")
@@ -137,7 +138,7 @@ def test_the_slowest_process_decides_for_all_whether_to_compile(
         return None  # it fails here
 
     captured = CudaGraphStep(step, compile_for)
-    captured.steps_left = 100
+    captured.remaining_steps = 100
     train(captured, sums, [4] * (DECIDED_AT + 5), world_size=2)
     assert world.compared == [1.0]
     assert compiled == ([(4, 3, 9, 9)] if slowest_s else [])
@@ -194,7 +195,7 @@ def test_gradients_are_averaged_at_once_if_that_takes_little(
     step = make_step(world)
     simulate_cuda(monkeypatch, list)
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
-    trials = Trials(step.model, step.model, step.optimizer, Framing(9, 9, 1.0), FLOAT32, world)
+    trials = TrialPasses(step.model, step.model, step.optimizer, Framing(9, 9, 1.0), FLOAT32, world)
     monkeypatch.setattr(trials, "_pass", take_a_pass)
     assert step.gradients
-    assert trials.average_soon(step.gradients, 4) is expected
+    assert trials.is_averaging_fast(step.gradients, 4) is expected
