@@ -22,6 +22,31 @@ def test_the_code_is_clean(command: str) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+NO_CIRCLES = """
+[tool.importlinter]
+root_package = "train_pytorch_model"
+exclude_type_checking_imports = false
+
+[[tool.importlinter.contracts]]
+name = "No circles, with the imports that only types need"
+type = "acyclic_siblings"
+ancestors = ["train_pytorch_model", "train_pytorch_model.*"]
+"""
+
+
+def test_there_is_no_circle_either_with_imports_that_only_types_need(tmp_path: Path) -> None:
+    """import-linter counts such imports in all contracts of a file, or in none."""
+    (tmp_path / "no_circles.toml").write_text(NO_CIRCLES)
+    result = subprocess.run(
+        [BIN / "lint-imports", "--config", tmp_path / "no_circles.toml"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a git checkout: nothing is tracked")
 def test_the_visible_top_level_is_small() -> None:
     tracked = subprocess.run(

@@ -15,9 +15,9 @@ from PIL import Image
 from tests.faults.trials import Bench, Injection, result_of
 from tests.painting import encode, paint
 from tests.pictures import png_of
-from train_pytorch_model.image_classifier.unidentified import TAKEN
+from train_pytorch_model.image_classifier.unidentified import READABLE_FORMATS
 
-NO_IMAGE = f"not an image of a known format ({TAKEN})"
+NO_IMAGE = f"not an image of a known format ({READABLE_FORMATS})"
 
 
 def good_files() -> dict[bytes, bytes]:

@@ -1,4 +1,4 @@
-"""The images of a directory as an epoch sees them: prepared, and augmented by seed, epoch and image."""
+"""The images of a directory as one epoch sees them, and the batches in which it does."""
 
 import os
 from collections.abc import Callable, Sequence

@@ -30,7 +30,7 @@ from train_pytorch_model.data.decoder_process import (
 from train_pytorch_model.data.requests import ImageRequest, Prepare
 from train_pytorch_model.image_classifier import decoding
 from train_pytorch_model.image_classifier.decoding import (
-    AS_USUAL,
+    DEFAULT_COLOURS,
     Colours,
     Pixels,
     UnreadableImageError,
@@ -78,7 +78,7 @@ class Decoders:
     works."""
 
     def __init__(self, modules: Sequence[str] = ()) -> None:
-        """The server of the processes imports `modules`, in the background, unless it runs already."""
+        """Start the server of the processes, which imports `modules`, unless it runs already."""
         self.use_cache(None)
         self._of_thread = threading.local()
         self._all: list[DecoderProcess] = []  # to end them; `append` and `remove` are atomic
@@ -105,7 +105,7 @@ class Decoders:
         for process in self._all:
             process.end()
 
-    def decode(self, file: Path, short_side: int, colours: Colours = AS_USUAL) -> Pixels:
+    def decode(self, file: Path, short_side: int, colours: Colours = DEFAULT_COLOURS) -> Pixels:
         """Decode like `decode_pixels`. Raises `UnreadableImageError`, also for a crash."""
         return self.prepare_one(DecodeOnly(short_side, colours), ImageRequest(os.fspath(file)))
 
@@ -180,7 +180,9 @@ class Decoders:
             Image.new("RGB", (8, 8)).save(file, "PNG")
             file.flush()
             try:
-                answer = _answer_one(process, DecodeOnly(8, AS_USUAL), ImageRequest(file.name))
+                answer = _answer_one(
+                    process, DecodeOnly(8, DEFAULT_COLOURS), ImageRequest(file.name)
+                )
             except DecoderDiedError:
                 self._forget(process)
                 return False

@@ -1,6 +1,4 @@
-"""A trained network, every step from an image to its probabilities, and the device that computes
-them.
-"""
+"""A trained network: from an image to its probabilities, and the device that computes them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,36 +17,44 @@ from .weights import fold_extra_head, read_state_dict
 
 ACCELERATORS = ("cuda", "xpu", "mps")  # NVIDIA's and AMD's, Intel's, Apple's
 BATCH_SIZE = 64
-# Space for the architecture's state dict in float64, and for names. No file of ours is larger.
-SIZE_FACTOR, SIZE_MARGIN = 2, 16 << 20
+# No weights file of ours is larger than the architecture's state dict in float64, and its names.
+SIZE_FACTOR = 2
+SIZE_MARGIN = 16 << 20
 
 
 def best_device(local_rank: int = 0) -> torch.device:
-    """An accelerator that PyTorch finds, else the CPU; of several GPUs of CUDA, the one of that
-    number.
+    """Return an accelerator that PyTorch finds, else the CPU.
+
+    Of several GPUs of CUDA, it is the one with the number `local_rank`.
     """
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     if accelerator is None or accelerator.type not in ACCELERATORS:
         return torch.device("cpu")
-    return torch.device("cuda", local_rank) if accelerator.type == "cuda" else accelerator
+    if accelerator.type == "cuda":
+        return torch.device("cuda", local_rank)
+    return accelerator
 
 
 def exact_device(device: torch.device) -> torch.device:
-    """Where sums in float64 are kept: mps has no float64."""
+    """Return the device for sums in float64, which mps does not have."""
     return torch.device("cpu") if device.type == "mps" else device
 
 
 class Normalize(nn.Module):
-    """uint8 images (B, 3, H, W) to float32 `(images / 255 - mean) / std`, in their memory format."""
+    """Maps uint8 images (B, 3, H, W) to float32 `(images / 255 - mean) / std`.
+
+    Their memory format stays.
+    """
 
     scale: Tensor
     bias: Tensor
 
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
-        mean_, std_ = torch.tensor(mean).view(3, 1, 1), torch.tensor(std).view(3, 1, 1)
-        self.register_buffer("scale", 1 / (255 * std_))
-        self.register_buffer("bias", -mean_ / std_)
+        means = torch.tensor(mean).view(3, 1, 1)
+        deviations = torch.tensor(std).view(3, 1, 1)
+        self.register_buffer("scale", 1 / (255 * deviations))
+        self.register_buffer("bias", -means / deviations)
 
     def forward(self, images: Tensor) -> Tensor:
         return images.float().mul_(self.scale).add_(self.bias)
@@ -75,8 +81,9 @@ class ImageClassifier:
 
     @torch.inference_mode()
     def predict(self, pixels: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """(B, H, W, 3), uint8 → probabilities (B, C), and `energies_of` the logits (B,), both
-        float64.
+        """Return probabilities (B, C), and `energies_of` the logits (B,), both float64.
+
+        `pixels`: (B, H, W, 3), uint8.
         """
         images = pixels.to(self._device).permute(0, 3, 1, 2)  # (B, 3, H, W), channels last
         # By default cuDNN may use TF32, whose 10-bit mantissas change probabilities by 1e-3.
@@ -87,16 +94,15 @@ class ImageClassifier:
 
     @torch.inference_mode()
     def predict_with_features(self, pixels: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What the last linear layer gets, (B, F), float32, beside what `predict` returns."""
+        """Return the last linear layer's input, (B, F), float32, and what `predict` returns."""
         network = self._model[1]
-        with recording_inputs(
-            network.get_submodule(head_of(self.spec.architecture, network))
-        ) as features:
+        head = network.get_submodule(head_of(self.spec.architecture, network))
+        with recording_inputs(head) as features:
             probabilities, energies = self.predict(pixels)
         return features[0].numpy(force=True), probabilities, energies
 
     def classify(
-        self, given: Iterable[Image.Image | str]
+        self, images: Iterable[Image.Image | str]
     ) -> tuple[np.ndarray, np.ndarray, list[str | None]]:
         """Predict N RGB images of any size, of which at most a batch is in memory.
 
@@ -104,31 +110,38 @@ class ImageClassifier:
         categories) and energies (N,), as `predict` does, NaN for what cannot be read; and the
         reasons, None for an image.
         """
-        rest, reasons, num_categories = iter(given), [], len(self.spec.categories)
-        probabilities, energies = [np.empty((0, num_categories))], [np.empty(0)]
-        while batch := list(islice(rest, BATCH_SIZE)):
+        remaining = iter(images)
+        reasons: list[str | None] = []
+        probabilities = [np.empty((0, len(self.spec.categories)))]
+        energies = [np.empty(0)]
+        while batch := list(islice(remaining, BATCH_SIZE)):
             reasons += [image if isinstance(image, str) else None for image in batch]
-            is_image = [not isinstance(image, str) for image in batch]
-            probabilities.append(np.full((len(batch), num_categories), np.nan))
-            energies.append(np.full(len(batch), np.nan))
-            if any(is_image):
-                pixels = [
-                    self.spec.framing.apply(image) for image in batch if not isinstance(image, str)
-                ]
-                predicted = self.predict(torch.from_numpy(np.stack(pixels)))
-                probabilities[-1][is_image], energies[-1][is_image] = predicted
+            batch_probabilities, batch_energies = self._classify_batch(batch)
+            probabilities.append(batch_probabilities)
+            energies.append(batch_energies)
         return np.concatenate(probabilities), np.concatenate(energies), reasons
+
+    def _classify_batch(self, batch: Sequence[Image.Image | str]) -> tuple[np.ndarray, np.ndarray]:
+        """Return probabilities (B, C) and energies (B,), NaN for what is no image."""
+        probabilities = np.full((len(batch), len(self.spec.categories)), np.nan)
+        energies = np.full(len(batch), np.nan)
+        is_image = [not isinstance(image, str) for image in batch]
+        pixels = [self.spec.framing.apply(image) for image in batch if not isinstance(image, str)]
+        if pixels:
+            predicted = self.predict(torch.from_numpy(np.stack(pixels)))
+            probabilities[is_image], energies[is_image] = predicted
+        return probabilities, energies
 
 
 @contextmanager
 def recording_inputs(layer: nn.Module) -> Iterator[list[Tensor]]:
     """Collect what a layer gets in each forward pass, for a `with`."""
-    found: list[Tensor] = []
-    with layer.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0])):
-        yield found
+    recorded: list[Tensor] = []
+    with layer.register_forward_pre_hook(lambda _, inputs: recorded.append(inputs[0])):
+        yield recorded
 
 
 def max_bytes(network: nn.Module) -> int:
-    """The size in bytes above which a weights file cannot be this network's."""
+    """Return the size in bytes above which a weights file cannot be this network's."""
     num_bytes: int = sum(value.nbytes for value in network.state_dict().values())
     return SIZE_FACTOR * num_bytes + SIZE_MARGIN

@@ -39,7 +39,7 @@ class Colours(NamedTuple):
     background: tuple[int, int, int] = (255, 255, 255)  # what is seen through transparent pixels
 
 
-AS_USUAL = Colours()
+DEFAULT_COLOURS = Colours()
 
 
 class UnreadableImageError(Exception):
@@ -62,7 +62,9 @@ def read_size(file: File) -> tuple[int, int]:
         return (width, height) if is_turned else (height, width)
 
 
-def decode(file: File, short_side: int | None = None, colours: Colours = AS_USUAL) -> Image.Image:
+def decode(
+    file: File, short_side: int | None = None, colours: Colours = DEFAULT_COLOURS
+) -> Image.Image:
     """Return the upright RGB image, or the first frame of an animation.
 
     With `short_side`, a JPEG is decoded at 1/2, 1/4 or 1/8 of its size if its short side then still
@@ -85,7 +87,10 @@ def has_16_bits(file: File) -> bool:
 
 
 def highest_value(file: File) -> int:
-    """Return the highest value of an image with 16 bits a channel. Raises `UnreadableImageError`."""
+    """Return the highest value of an image with 16 bits a channel.
+
+    Raises `UnreadableImageError`.
+    """
     with open_image(file) as image:
         if _has_deep_colours(image):
             return int(np.asarray(image.convert("RGB")).max()) * 256 + 255

@@ -23,11 +23,13 @@ UPRIGHT = {
 
 
 def find_png_exif(file: IO[bytes]) -> bytes:
-    """The EXIF chunk of a PNG, which may come after its pixels; empty if there is none."""
+    """Return the EXIF chunk of a PNG, which may come after its pixels; empty if there is none."""
     file.seek(PNG_SIGNATURE_BYTES)
     for _ in range(MAX_PNG_CHUNKS):
         header = file.read(8)
-        length, kind = struct.unpack(">I4s", header) if len(header) == 8 else (0, b"IEND")
+        if len(header) < 8:
+            break
+        length, kind = struct.unpack(">I4s", header)
         if kind == b"eXIf":
             return file.read(min(length, MAX_EXIF_BYTES))
         if kind == b"IEND":
@@ -37,6 +39,7 @@ def find_png_exif(file: IO[bytes]) -> bytes:
 
 
 def orientation_of(image: Image.Image) -> int:
+    """Return the Exif orientation of an image: 1, or one of `UPRIGHT`."""
     try:
         value = image.getexif().get(_ORIENTATION_TAG, 1)
     except Exception:  # broken metadata is no reason to reject the image

@@ -21,10 +21,11 @@ MAX_TEXT_CHUNK = 16 << 20
 # An entry of `warnings.filters`: of large images, which `open_image` refuses, and of damage.
 _IGNORE_PILLOW = ("ignore", None, Warning, re.compile(r"PIL\b"), 0)
 _LOGGER = logging.getLogger("PIL")
+_SILENT = logging.NullHandler()
 
 
 class _PillowSettings:
-    """A context for any number of threads: the first changes the settings, the last restores them."""
+    """A context for threads: the first in changes the settings, the last out restores them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -47,13 +48,17 @@ class _PillowSettings:
         self._before = (Image.MAX_IMAGE_PIXELS, PngImagePlugin.MAX_TEXT_CHUNK, _LOGGER.propagate)
         Image.MAX_IMAGE_PIXELS = MAX_IMAGE_PIXELS
         PngImagePlugin.MAX_TEXT_CHUNK = MAX_TEXT_CHUNK
-        _LOGGER.propagate = False  # what it logs about damaged files is not for the terminal
+        # What it logs about damaged files is not for the terminal. Without a handler, `logging`
+        # itself would write it there.
+        _LOGGER.propagate = False
+        _LOGGER.addHandler(_SILENT)
         # `filterwarnings` would have Python forget which warnings it has shown once, and
         # `catch_warnings` in several threads restores the filters of another.
         _filters().insert(0, _IGNORE_PILLOW)
 
     def _restore(self) -> None:
         Image.MAX_IMAGE_PIXELS, PngImagePlugin.MAX_TEXT_CHUNK, _LOGGER.propagate = self._before
+        _LOGGER.removeHandler(_SILENT)
         filters = _filters()
         if _IGNORE_PILLOW in filters:  # somebody may have replaced the list meanwhile
             filters.remove(_IGNORE_PILLOW)

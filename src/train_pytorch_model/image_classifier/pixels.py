@@ -12,51 +12,52 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from .decoding import AS_USUAL, Colours, Pixels, decode, limit_size
+from .decoding import DEFAULT_COLOURS, Colours, Pixels, decode, limit_size
 from .spec import Framing
 from .unidentified import File
 
+# Takes an image file, the short side that is needed, and what becomes of colours. Returns upright
+# pixels, reduced as far as the decoder can; raises `UnreadableImageError`.
 Decode = Callable[[Path, int, Colours], Pixels]
-"""An image file, the short side that is needed, what becomes of colours → its upright pixels,
-reduced as far as the decoder can. Raises `UnreadableImageError`."""
 
 
-def decode_pixels(file: File, short_side: int, colours: Colours = AS_USUAL) -> Pixels:
-    """The plain `Decode`, in the calling thread."""
+def decode_pixels(file: File, short_side: int, colours: Colours = DEFAULT_COLOURS) -> Pixels:
+    """Decode in the calling thread; the plain `Decode`."""
     return np.array(decode(file, short_side, colours))
 
 
-def read_pixels(file: File, short_side: int, colours: Colours = AS_USUAL) -> Pixels:
-    """The upright image, `reduce`d for the short side. Raises `UnreadableImageError`."""
+def read_pixels(file: File, short_side: int, colours: Colours = DEFAULT_COLOURS) -> Pixels:
+    """Return the upright image, `reduce`d for the short side. Raises `UnreadableImageError`."""
     return reduce(decode_pixels(file, short_side, colours), short_side)
 
 
 def reduce(pixels: Pixels, short_side: int) -> Pixels:
-    """The pixels, their short side reduced to `BOUND * short_side` where it is above that.
+    """Return the pixels with a short side of at most `BOUND * short_side`.
 
     Blocks of a power of 2 pixels a side are averaged first, as by a JPEG's decoder: an image in
     another format, or one that came as pixels, then predicts the same.
     """
-    to_width, to_height = limit_size(pixels.shape[1::-1], short_side)
-    factor = min(pixels.shape[1] // to_width, pixels.shape[0] // to_height)
-    if factor > 1:
-        pixels = np.array(Image.fromarray(pixels).reduce(1 << (factor.bit_length() - 1)))
     height, width, _ = pixels.shape
     to_width, to_height = limit_size((width, height), short_side)
-    return (
-        pixels if (to_width, to_height) == (width, height) else resize(pixels, to_height, to_width)
-    )
+    factor = min(width // to_width, height // to_height)
+    if factor > 1:
+        block = 1 << (factor.bit_length() - 1)
+        pixels = np.array(Image.fromarray(pixels).reduce(block))
+        height, width, _ = pixels.shape
+        to_width, to_height = limit_size((width, height), short_side)
+    if (to_width, to_height) == (width, height):
+        return pixels
+    return resize(pixels, to_height, to_width)
 
 
 def resize(pixels: Pixels, height: int, width: int) -> Pixels:
-    """The pixels, in C order and writable, at another size: bilinear, with antialiasing."""
-    images = (
-        torch.from_numpy(pixels).unsqueeze(0).permute(0, 3, 1, 2)
-    )  # (1, 3, H, W), channels last
+    """Return the pixels, in C order and writable, at another size: bilinear, with antialiasing."""
+    images = torch.from_numpy(pixels).unsqueeze(0)
+    images = images.permute(0, 3, 1, 2)  # (1, 3, H, W), channels last
     resized = F.interpolate(images, (height, width), mode="bilinear", antialias=True)
     return resized[0].permute(1, 2, 0).numpy()
 
 
 def view(pixels: Pixels, framing: Framing) -> Pixels:
-    """The framed image, as a model sees it at inference."""
+    """Return the framed image, as a model sees it at inference."""
     return framing.apply(Image.fromarray(pixels))

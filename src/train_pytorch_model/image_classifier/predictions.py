@@ -1,5 +1,4 @@
-"""What a prediction holds: the columns of a scored dataset and of a served model, and the label
-`unknown`.
+"""What a prediction holds: the columns of tables of predictions, and the label `unknown`.
 
 An image is unknown if it is unlike those that a model was trained on, so that no category should be
 answered. The score is the free energy of its logits, -log(sum(exp(logits))): it is low where the
@@ -16,9 +15,8 @@ from pathlib import Path
 import numpy as np
 
 IMAGE_COLUMN = "image"  # the input of a served model: base64-encoded image files
-NAME_COLUMN = (
-    "name"  # optional input of a served model: what the rows of its output are to be called
-)
+# Optional input of a served model: what the rows of its output are to be called.
+NAME_COLUMN = "name"
 PROBABILITY_PREFIX = "Scored Probabilities_"
 LABEL_COLUMN = "Scored Labels"
 ERROR_COLUMN = "error"  # of a served model: why a row has no label
@@ -36,22 +34,21 @@ class UnknownError(Exception):
 
 
 def energies_of(logits: np.ndarray) -> np.ndarray:
-    """(N,), float64: how unlike the training images are those with the logits (N, C)."""
+    """Return how unlike training images those with the logits (N, C) are: (N,), float64."""
     largest = logits.max(axis=1)
-    energies: np.ndarray = -largest - np.log(
-        np.exp(logits - largest[:, None].astype(np.float64)).sum(axis=1)
-    )
+    exponentials = np.exp(logits - largest[:, None].astype(np.float64))
+    energies: np.ndarray = -largest - np.log(exponentials.sum(axis=1))
     return energies
 
 
 def known_json(energies: np.ndarray) -> str:
-    """The content of `known.json`, from the energies (N,) of at least one validation image."""
+    """Return the content of `known.json`, from the energies (N,) of one validation image or more."""
     quantiles = np.quantile(energies, np.linspace(0, 1, NUM_QUANTILES))
     return json.dumps({"energies": [round(value, 6) for value in quantiles.tolist()]})
 
 
 def read_threshold(folder: Path, known_fraction: float) -> float:
-    """The energy above which an image of this model directory is unknown.
+    """Return the energy above which an image of this model directory is unknown.
 
     This fraction of the validation images, in (0, 1], is below; with 1 no image is unknown. Raises
     `UnknownError`.

@@ -1,5 +1,6 @@
-"""The trained directory as an MLflow model: MLflow calls `_load_pyfunc` in the directory's copy of
-this code.
+"""The trained directory as an MLflow model.
+
+MLflow calls `_load_pyfunc` in the directory's copy of this code.
 
 Input: a column `image`, each value an image file, base64-encoded or as bytes, and optionally a
 column `name`. Output, row by row: the name, if names were given; the columns of a scored dataset,
@@ -34,10 +35,11 @@ class ServedClassifier:
 
     def __init__(self, classifier: ImageClassifier, folder: Path) -> None:
         """`folder` is the model directory."""
-        self._classifier, self._folder = classifier, folder
+        self._classifier = classifier
+        self._folder = folder
 
     def predict(self, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> Any:
-        """Predictions, row by row; an image that cannot be read has an `error` instead.
+        """Return predictions, row by row; an image that cannot be read has an `error` instead.
 
         With a `known_fraction` below 1 in `params`, the label of an image that is less like the
         training images than that fraction of the validation images is `unknown`.
@@ -48,11 +50,11 @@ class ServedClassifier:
         if predictions.IMAGE_COLUMN not in model_input:
             return _refuse(
                 f"There is no column `{predictions.IMAGE_COLUMN}`: expected a table with"
-                " base64-encoded image"
-                " files in a column of that name, and optionally their names in a column"
-                f" `{predictions.NAME_COLUMN}`."
+                " base64-encoded image files in a column of that name, and optionally their names"
+                f" in a column `{predictions.NAME_COLUMN}`."
             )
-        values, spec = list(model_input[predictions.IMAGE_COLUMN]), self._classifier.spec
+        spec = self._classifier.spec
+        values = list(model_input[predictions.IMAGE_COLUMN])
         if len(values) > MAX_ROWS:
             return _refuse(
                 f"{len(values):,} images at once are more than {MAX_ROWS:,}: divide the table."
@@ -70,15 +72,14 @@ class ServedClassifier:
             return _refuse(
                 f"None of the images can be read ({len(values):,} given). The first: {errors[0]}."
             )
-        table = _table(
-            probabilities, spec.categories, errors, model_input.get(predictions.NAME_COLUMN)
-        )
+        names = model_input.get(predictions.NAME_COLUMN)
+        table = _table(probabilities, spec.categories, errors, names)
         table.loc[energies > threshold, predictions.LABEL_COLUMN] = predictions.UNKNOWN_LABEL
         return table
 
 
 def _read(value: object, framing: Framing) -> Image.Image | str:
-    """The image in a value, or the reason why it cannot be read."""
+    """Return the image in a value, or the reason why it cannot be read."""
     try:
         file = io.BytesIO(_file_of(value))
         return Image.fromarray(read_pixels(file, framing.short_side, framing.colours))
@@ -87,19 +88,11 @@ def _read(value: object, framing: Framing) -> Image.Image | str:
 
 
 def _file_of(value: object) -> bytes:
-    """A value's file: bytes, or base64 in any of its forms. Raises `UnreadableImageError`."""
-    file = value
-    if isinstance(value, str):
-        text = value.strip()
-        if text.startswith("data:"):
-            kind, _, text = text.partition(",")
-            if not kind.endswith(";base64"):
-                raise UnreadableImageError("a data URL that is not base64-encoded")
-        text = "".join(text.split()).rstrip("=").translate(_URL_SAFE)
-        try:
-            file = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-        except ValueError as error:
-            raise UnreadableImageError(f"not a base64-encoded image file: {error}") from error
+    """Return a value's file, which is bytes, or base64 in any form.
+
+    Raises `UnreadableImageError`.
+    """
+    file = _decode_base64(value) if isinstance(value, str) else value
     if not isinstance(file, bytes):
         raise UnreadableImageError(
             f"not a base64-encoded image file, but of type {type(value).__name__}"
@@ -111,17 +104,35 @@ def _file_of(value: object) -> bytes:
     return file
 
 
+def _decode_base64(value: str) -> bytes:
+    """Return the bytes of base64 or of a data URL. Raises `UnreadableImageError`."""
+    text = value.strip()
+    if text.startswith("data:"):
+        kind, _, text = text.partition(",")
+        if not kind.endswith(";base64"):
+            raise UnreadableImageError("a data URL that is not base64-encoded")
+    text = "".join(text.split()).rstrip("=").translate(_URL_SAFE)
+    padding = "=" * (-len(text) % 4)
+    try:
+        return base64.b64decode(text + padding, validate=True)
+    except ValueError as error:
+        raise UnreadableImageError(f"not a base64-encoded image file: {error}") from error
+
+
 def _table(
     probabilities: np.ndarray,
     categories: tuple[str, ...],
     errors: list[str | None],
     names: pd.Series | None,
 ) -> pd.DataFrame:
-    """The predictions; rows with an error have neither probabilities nor a label, but None, JSON's
-    null.
+    """Return the predictions, row by row.
+
+    Rows with an error have neither probabilities nor a label, but None, JSON's null.
     """
-    best = zip(errors, probabilities.argmax(axis=1), strict=True)
-    labels = [None if error is not None else categories[index] for error, index in best]
+    labels = [
+        categories[index] if error is None else None
+        for error, index in zip(errors, probabilities.argmax(axis=1), strict=True)
+    ]
     if None in labels:
         probabilities = probabilities.astype(object)
         probabilities[[label is None for label in labels]] = None
@@ -135,10 +146,12 @@ def _table(
 
 
 def _refuse(reason: str) -> Any:
-    """Answer with status 400 and the reason: MLflow's server by an exception, Azure's by a
-    response.
+    """Answer with status 400 and the reason.
+
+    MLflow's server gets an exception, Azure's a response.
     """
-    if azure := sys.modules.get(_AZURE_RESPONSE):
+    azure = sys.modules.get(_AZURE_RESPONSE)
+    if azure:
         return azure.AMLResponse({"message": reason}, 400, json_str=True)
     from mlflow.exceptions import MlflowException
 
@@ -147,6 +160,5 @@ def _refuse(reason: str) -> Any:
 
 def _load_pyfunc(path: str, model_config: dict[str, Any]) -> ServedClassifier:
     spec = ClassifierSpec.from_mapping(model_config)
-    return ServedClassifier(
-        ImageClassifier.load(spec, Path(path), best_device()), Path(path).parent
-    )
+    classifier = ImageClassifier.load(spec, Path(path), best_device())
+    return ServedClassifier(classifier, Path(path).parent)

@@ -1,6 +1,4 @@
-"""A trained classifier without its weights: architecture, categories, view of images; imports no
-torch.
-"""
+"""A trained classifier without its weights: architecture, categories, framing. Imports no torch."""
 
 import math
 from dataclasses import dataclass
@@ -9,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
-from .decoding import AS_USUAL, BOUND, Colours, Pixels
+from .decoding import BOUND, DEFAULT_COLOURS, Colours, Pixels
 
 FramingMode = Literal["crop", "pad", "squash"]
 
@@ -23,7 +21,8 @@ class Framing:
 
     An image of exactly that size is used unchanged. Any other is, by `mode`:
     - `crop`: resized, keeping its aspect ratio, so that it just covers `height / crop_fraction` x
-      `width / crop_fraction`, and then centre-cropped; `crop_fraction`, in (0, 1], does not matter otherwise;
+      `width / crop_fraction`, and then centre-cropped; `crop_fraction`, in (0, 1], does not matter
+      otherwise;
     - `pad`: resized, keeping its aspect ratio, so that it just fits, and its edges repeated;
     - `squash`: resized to the size, whatever its aspect ratio.
 
@@ -34,11 +33,11 @@ class Framing:
     width: int
     crop_fraction: float
     mode: FramingMode = "crop"
-    colours: Colours = AS_USUAL
+    colours: Colours = DEFAULT_COLOURS
 
     @property
     def short_side(self) -> int:
-        """What to decode with so that images of any aspect ratio keep enough pixels for the crop."""
+        """The short side to decode with: images of any aspect ratio keep enough pixels to crop."""
         longest = max(self.height, self.width) / self.crop_fraction
         return max(min(self.height, self.width), math.ceil(longest / BOUND))
 
@@ -47,21 +46,21 @@ class Framing:
         return self.height * self.width
 
     def apply(self, image: Image.Image) -> Pixels:
-        """The framed RGB image as pixels (height, width, 3), uint8."""
+        """Return the framed RGB image as pixels (height, width, 3), uint8."""
         if image.size == (self.width, self.height):
             return np.asarray(image)
         if self.mode != "crop":
             height, width = self.inner_size(image.height, image.width)
-            return self.pad(np.asarray(image.resize((width, height), Image.Resampling.BILINEAR)))
+            resized = image.resize((width, height), Image.Resampling.BILINEAR)
+            return self.pad(np.asarray(resized))
         # One resampling from the source box, instead of a resize and a crop with rounding in
         # between.
+        size = (self.width, self.height)
         box = self.box(image.width, image.height)
-        return np.asarray(
-            image.resize((self.width, self.height), Image.Resampling.BILINEAR, box=box)
-        )
+        return np.asarray(image.resize(size, Image.Resampling.BILINEAR, box=box))
 
     def inner_size(self, height: int, width: int) -> tuple[int, int]:
-        """(height, width) in the frame of an image of that size that is shown whole."""
+        """Return (height, width) in the frame of an image of that size that is shown whole."""
         if self.mode == "squash":
             return self.height, self.width
         scale = min(self.height / height, self.width / width)
@@ -70,23 +69,27 @@ class Framing:
     def pad(self, pixels: np.ndarray) -> Pixels:
         """Centre pixels (h, w, 3), at most of the frame's size, in it, and repeat their edges."""
         height, width, _ = pixels.shape
-        top, left = (self.height - height) // 2, (self.width - width) // 2
-        rows, columns = (top, self.height - height - top), (left, self.width - width - left)
+        top = (self.height - height) // 2
+        left = (self.width - width) // 2
+        rows = (top, self.height - height - top)
+        columns = (left, self.width - width - left)
         return np.pad(pixels, (rows, columns, (0, 0)), mode="edge")
 
     def seen(self, height: int, width: int) -> float:
-        """Fraction of an image of that size that the frame shows, in (0, 1]."""
+        """Return the fraction of an image of that size that the frame shows, in (0, 1]."""
         if self.mode != "crop" or (height, width) == (self.height, self.width):
             return 1.0
         left, top, right, bottom = self.box(width, height)
         return (right - left) * (bottom - top) / (height * width)
 
     def box(self, width: int, height: int) -> tuple[float, float, float, float]:
-        """(left, top, right, bottom) of the centre crop, in pixels of the original image."""
+        """Return (left, top, right, bottom) of the centre crop, in pixels of the original image."""
         scale = self.crop_fraction * min(width / self.width, height / self.height)
-        box_width, box_height = self.width * scale, self.height * scale
+        box_width = self.width * scale
+        box_height = self.height * scale
         # Rounding can make a box that just fits one bit too large, which Pillow refuses.
-        left, top = max(0.0, (width - box_width) / 2), max(0.0, (height - box_height) / 2)
+        left = max(0.0, (width - box_width) / 2)
+        top = max(0.0, (height - box_height) / 2)
         return left, top, min(width, left + box_width), min(height, top + box_height)
 
 
@@ -102,6 +105,7 @@ class ClassifierSpec:
     std: tuple[float, float, float]
 
     def as_mapping(self) -> dict[str, Any]:
+        """Return plain values, which `from_mapping` reads."""
         return {
             "architecture": self.architecture,
             "option": self.option,
@@ -118,8 +122,19 @@ class ClassifierSpec:
 
     @classmethod
     def from_mapping(cls, values: dict[str, Any]) -> "ClassifierSpec":
-        colours = Colours(values["white_level"], tuple(values["background"]))
-        size, fraction = (values["height"], values["width"]), values["crop_fraction"]
-        framing = Framing(*size, fraction, values["framing"], colours)
-        categories, mean, std = (tuple(values[name]) for name in ("categories", "mean", "std"))
-        return cls(values["architecture"], values["option"], categories, framing, mean, std)
+        """Return the spec with the values of `as_mapping`."""
+        framing = Framing(
+            height=values["height"],
+            width=values["width"],
+            crop_fraction=values["crop_fraction"],
+            mode=values["framing"],
+            colours=Colours(values["white_level"], tuple(values["background"])),
+        )
+        return cls(
+            architecture=values["architecture"],
+            option=values["option"],
+            categories=tuple(values["categories"]),
+            framing=framing,
+            mean=tuple(values["mean"]),
+            std=tuple(values["std"]),
+        )

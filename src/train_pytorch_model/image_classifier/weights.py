@@ -14,15 +14,13 @@ from torch import Tensor
 
 PREFIX = "model."
 EXTRA_HEAD = "out_linear_model."
-WRAPPERS = (
-    "state_dict",
-    "model_state_dict",
-    "model",
-)  # where checkpoints hold one; the first counts
+# Where checkpoints hold a state dict; the first counts.
+WRAPPERS = ("state_dict", "model_state_dict", "model")
+# In torch's message about an object that it refuses to unpickle.
+REFUSED_OBJECT = ("Unsupported", "WeightsUnpickler error", "Weights only load")
 PICKLE_START = b"\x80"  # of torch.save's format before version 1.6
-SAFETENSORS_START = re.compile(
-    rb".{5}\0{3}\{", re.DOTALL
-)  # the header's length, then the header in JSON
+# The header's length, then the header in JSON.
+SAFETENSORS_START = re.compile(rb".{5}\0{3}\{", re.DOTALL)
 
 
 class WeightsError(Exception):
@@ -30,11 +28,11 @@ class WeightsError(Exception):
 
 
 def read_state_dict(path: Path, max_bytes: int) -> dict[str, Tensor]:
-    """The tensors of a state dict under torchvision's names, without the designer's prefix
-    `model.`.
+    """Return the tensors of a state dict under torchvision's names.
 
-    The file is of torch.save or of safetensors. A training checkpoint may hold the state dict as
-    one of its entries. Only tensors and plain containers are unpickled. Raises `WeightsError`.
+    That is without the designer's prefix `model.`. The file is of torch.save or of safetensors. A
+    training checkpoint may hold the state dict as one of its entries. Only tensors and plain
+    containers are unpickled. Raises `WeightsError`.
     """
     size = path.stat().st_size
     if size > max_bytes:
@@ -45,15 +43,7 @@ def read_state_dict(path: Path, max_bytes: int) -> dict[str, Tensor]:
     with path.open("rb") as file:
         start = file.read(24)
     if SAFETENSORS_START.match(start):
-        import safetensors.torch  # not needed by a served model
-
-        try:
-            state: Mapping[str, Tensor] = safetensors.torch.load_file(path)
-        except (
-            safetensors.SafetensorError,
-            KeyError,
-        ) as error:  # KeyError: a dtype that torch does not have
-            raise WeightsError(f"it is not a complete safetensors file: {error}.") from error
+        state = _read_safetensors(path)
     elif is_zip or start.startswith(PICKLE_START):
         state = _state_dict_in(_read_torch(path, is_zip))
     elif start.startswith(b"version https://git-lfs."):
@@ -63,7 +53,19 @@ def read_state_dict(path: Path, max_bytes: int) -> dict[str, Tensor]:
     return {name.removeprefix(PREFIX): value for name, value in state.items()}
 
 
+def _read_safetensors(path: Path) -> Mapping[str, Tensor]:
+    import safetensors.torch  # not needed by a served model
+
+    try:
+        state: Mapping[str, Tensor] = safetensors.torch.load_file(path)
+    except (safetensors.SafetensorError, KeyError) as error:
+        # KeyError: a dtype that torch does not have.
+        raise WeightsError(f"it is not a complete safetensors file: {error}.") from error
+    return state
+
+
 def _read_torch(path: Path, is_zip: bool) -> object:
+    """Return what a file of torch.save holds. Raises `WeightsError`."""
     try:
         with (
             warnings.catch_warnings(),
@@ -74,43 +76,42 @@ def _read_torch(path: Path, is_zip: bool) -> object:
             # A zip file is memory-mapped: only what is copied into the network is ever read.
             return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     except Exception as error:  # the unpickler raises whatever a hostile file makes it raise
-        reason = " ".join(str(error).split())
-        if any(
-            text in reason
-            for text in ("Unsupported", "WeightsUnpickler error", "Weights only load")
-        ):
-            reason = (
-                "it holds more than tensors (a pickled object or function), which is never"
-                " loaded. Save a state dict: torch.save(model.state_dict(), …)."
-            )
-        elif (
-            "data.pkl" in reason
-        ):  # which torch.save writes into every zip file, and torch.export does not
-            reason = (
-                "it is a program of torch.export, or another zip file, and not a torch.save file."
-                " Save a"
-                " program's state dict: torch.save(torch.export.load(…).state_dict, …)."
-            )
-        else:
-            reason = f"it is not a torch.save file ({type(error).__name__}: {reason[:160]})."
-        raise WeightsError(reason) from error
+        raise WeightsError(_why_torch_cannot_load(error)) from error
+
+
+def _why_torch_cannot_load(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if any(part in text for part in REFUSED_OBJECT):
+        return (
+            "it holds more than tensors (a pickled object or function), which is never loaded."
+            " Save a state dict: torch.save(model.state_dict(), …)."
+        )
+    if "data.pkl" in text:  # which torch.save writes into every zip file, and torch.export does not
+        return (
+            "it is a program of torch.export, or another zip file, and not a torch.save file."
+            " Save a program's state dict: torch.save(torch.export.load(…).state_dict, …)."
+        )
+    return f"it is not a torch.save file ({type(error).__name__}: {text[:160]})."
 
 
 def _state_dict_in(value: object) -> Mapping[str, Tensor]:
-    """What was read, or the state dict that a training checkpoint holds."""
+    """Return what was read, or the state dict that a training checkpoint holds."""
     if _is_state_dict(value):
         return value
     entries = value if isinstance(value, Mapping) else {}
     inside = {name: part for name, part in entries.items() if _is_state_dict(part) and len(part)}
-    names = [name for name in WRAPPERS if name in inside] or list(inside)
-    if not names:
+    if not inside:
         raise WeightsError("it is not a state dict (names to tensors).")
-    if len(names) > 1 and names[0] not in WRAPPERS:
-        several = " and ".join(repr(name)[:60] for name in names[:5])
+    for name in WRAPPERS:
+        if name in inside:
+            return inside[name]
+    if len(inside) > 1:
+        several = " and ".join(repr(name)[:60] for name in list(inside)[:5])
         raise WeightsError(
             f"it holds several state dicts, under {several}: torch.save(torch.load(…)[…], …)."
         )
-    return inside[names[0]]
+    (state,) = inside.values()
+    return state
 
 
 def _is_state_dict(value: object) -> TypeGuard[Mapping[str, Tensor]]:
@@ -137,22 +138,22 @@ def fold_extra_head(state: dict[str, Tensor], head: str) -> dict[str, Tensor]:
     with nothing in between. Without it the state is returned unchanged. Raises `WeightsError`.
     """
     folded = dict(state)
-    outer = [
-        folded.pop(name) for part in ("weight", "bias") if (name := EXTRA_HEAD + part) in state
-    ]
-    if not outer:
+    outer_weight = folded.pop(f"{EXTRA_HEAD}weight", None)
+    outer_bias = folded.pop(f"{EXTRA_HEAD}bias", None)
+    if outer_weight is None and outer_bias is None:
         return folded
-    if len(outer) == 1:
+    if outer_weight is None or outer_bias is None:
         raise WeightsError(
             f"it has one of {EXTRA_HEAD}weight and {EXTRA_HEAD}bias, without the other."
         )
-    weight, bias = f"{head}.weight", f"{head}.bias"
+    weight = f"{head}.weight"
+    bias = f"{head}.bias"
     try:
-        outer_weight, outer_bias, inner_weight, inner_bias = (
-            value.double() for value in (*outer, folded[weight], folded[bias])
-        )
+        inner_weight = folded[weight].double()
+        inner_bias = folded[bias].double()
+        outer_weight = outer_weight.double()
         folded[weight] = (outer_weight @ inner_weight).float()
-        folded[bias] = (outer_weight @ inner_bias + outer_bias).float()
+        folded[bias] = (outer_weight @ inner_bias + outer_bias.double()).float()
     except (KeyError, RuntimeError) as error:
         raise WeightsError(f"its {EXTRA_HEAD}* does not fit after {head}: {error}.") from error
     return folded

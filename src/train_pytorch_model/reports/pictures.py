@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from train_pytorch_model.image_classifier.decoding import (
-    AS_USUAL,
+    DEFAULT_COLOURS,
     Colours,
     UnreadableImageError,
     decode,
@@ -22,7 +22,7 @@ HEAT_COLOUR = (255, 0, 170)  # which photographs hardly have
 MAX_HEAT = 0.75  # opacity: the picture can still be recognized
 
 
-def thumbnail(path: Path, colours: Colours = AS_USUAL) -> str:
+def thumbnail(path: Path, colours: Colours = DEFAULT_COLOURS) -> str:
     """The image of a file as by `small_picture`; empty if it cannot be read."""
     try:
         return small_picture(decode(path, THUMBNAIL_SIDE, colours))

@@ -10,7 +10,7 @@ from tests.benchmarks.timing import machine
 from train_pytorch_model.data.pixel_decisions import count_distinguishable
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import open_image_directory
-from train_pytorch_model.image_classifier.decoding import AS_USUAL
+from train_pytorch_model.image_classifier.decoding import DEFAULT_COLOURS
 
 
 def main() -> None:
@@ -20,7 +20,7 @@ def main() -> None:
         images = open_image_directory(Path(name), "Images")
         started_at = time.perf_counter()
         some, count = count_distinguishable(
-            images, AS_USUAL, World(0, 1, 0, 1, torch.device("cpu"))
+            images, DEFAULT_COLOURS, World(0, 1, 0, 1, torch.device("cpu"))
         )
         print(f"{name}: {some} of {count}, {time.perf_counter() - started_at:.2f} s")
 

@@ -23,7 +23,7 @@ from train_pytorch_model.data.decoder_process import KEPT_BYTES
 from train_pytorch_model.data.decoders import DecodeOnly, Decoders
 from train_pytorch_model.data.requests import ImageRequest
 from train_pytorch_model.image_classifier.decoding import (
-    AS_USUAL,
+    DEFAULT_COLOURS,
     MAX_JPEG_PIXELS,
     MAX_PIXELS,
     UnreadableImageError,
@@ -254,7 +254,7 @@ def test_a_decoder_whose_reply_is_not_read_exits_silently(
     these.decode(path, 8)
     (decoder,) = these._all
     decoder._connection.send_bytes(
-        pickle.dumps((DecodeOnly(8, AS_USUAL), [ImageRequest(str(path))]))
+        pickle.dumps((DecodeOnly(8, DEFAULT_COLOURS), [ImageRequest(str(path))]))
     )
     decoder._connection.poll(None)
     assert decoder.end() == 0

@@ -13,7 +13,7 @@ from tests.reports import make_report
 
 from train_pytorch_model.evaluation.metrics import Outcomes, evaluate, outcomes_of
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
-from train_pytorch_model.image_classifier.decoding import AS_USUAL
+from train_pytorch_model.image_classifier.decoding import DEFAULT_COLOURS
 from train_pytorch_model.reports.evaluation_page import MAX_CELL_FILES, files_by_cell
 from train_pytorch_model.reports.galleries import (
     MAX_MISTAKES,
@@ -50,7 +50,7 @@ def shown_of(
         outcomes,
         images,
         indices,
-        AS_USUAL,
+        DEFAULT_COLOURS,
         lambda rows: [None] * len(rows),
         "; see the table",
     )
@@ -142,7 +142,7 @@ def test_heat_lies_over_mistakes_and_uncertain_images(tmp_path: Path) -> None:
         outcomes,
         images,
         indices,
-        AS_USUAL,
+        DEFAULT_COLOURS,
         lambda chosen: [heats[index] for index in chosen.tolist()],
     )
     assert "Pink is what" in shown[0].text
