@@ -96,8 +96,8 @@ def train_and_publish(
             files: Mapping[str, str] = {}
             if examination:
                 files = render_report_files(engine, state, run.output, examination)
-            if examination and tracker:
-                tracker.conclude(examination.metrics, files)
+                if tracker:
+                    tracker.conclude(examination.metrics, files)
     publish_best(run, state, examination, files.get(REPORT, ""), saver.unsaved)
     return state, examination
 

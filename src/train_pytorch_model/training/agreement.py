@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.training.metrics import read_later
+from train_pytorch_model.training.read_later import read_later
 
 
 @dataclass(frozen=True)

@@ -10,27 +10,7 @@ from torch import Tensor
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.evaluation.metrics import TOP_K
 from train_pytorch_model.image_classifier.classifier import exact_device
-
-
-def read_later(values: Tensor) -> Callable[[], list[float]]:
-    """Start copying values to the host, and return a function that returns them.
-
-    On a GPU it waits until they are copied: called a step later, it does not wait.
-    """
-    if values.device.type != "cuda":
-        numbers: list[float] = values.flatten().tolist()
-        return lambda: numbers
-    on_host = torch.empty(values.numel(), dtype=values.dtype, pin_memory=True)
-    on_host.copy_(values.flatten(), non_blocking=True)
-    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    copied.record()
-
-    def wait_and_read() -> list[float]:
-        copied.synchronize()
-        numbers: list[float] = on_host.tolist()
-        return numbers
-
-    return wait_and_read
+from train_pytorch_model.training.read_later import read_later
 
 
 @dataclass(frozen=True)
