@@ -17,7 +17,7 @@ from train_pytorch_model.formats.image_directory import ImageDirectory, images_o
 from train_pytorch_model.formats.listing import Listing, Packer
 from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
 from train_pytorch_model.inputs.unreadable_images import UnreadableImage
-from train_pytorch_model.reports.galleries import Card, Fact, Gallery
+from train_pytorch_model.reports.gallery import Card, Fact, Gallery
 from train_pytorch_model.reports.pictures import encode
 from train_pytorch_model.reports.training_report import Report
 
@@ -104,7 +104,7 @@ def make_report(
         galleries=[Gallery("mistakes", "Most confident mistakes", "3 of 60 images.", shown)],
         files={"0,1": [card.files[0] for card in shown[:6]]},
         calibrated="The probabilities are those of the network.",
-        seen="",
+        look_alikes="",
         precision="bfloat16",
         config=config,
         recipe=decided_recipe(),

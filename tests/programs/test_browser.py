@@ -13,7 +13,7 @@ import pytest
 from tests.programs.conftest import Trained
 from tests.reports import SECTIONS, make_report
 from train_pytorch_model.inputs.unreadable_images import UnreadableImage
-from train_pytorch_model.reports.galleries import Card, Fact, Gallery
+from train_pytorch_model.reports.gallery import Card, Fact, Gallery
 from train_pytorch_model.reports.training_report import render_report
 
 BROWSER = (

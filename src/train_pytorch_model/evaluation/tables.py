@@ -44,6 +44,33 @@ class Prediction:
     original: str = ""  # the file's name before it was copied; empty if unknown
 
 
+@dataclass(frozen=True)
+class EvaluatedImages:
+    """N images of a dataset, and the outcomes of their predictions."""
+
+    images: ImageDirectory  # of which these are some or all
+    indices: np.ndarray  # (N,), int64: the indices of the N in the dataset
+    outcomes: Outcomes
+
+    def predictions(self, rows: np.ndarray) -> list[Prediction]:
+        """Return the predictions at `rows` (K,), each from 0 to N - 1."""
+        categories = self.images.categories
+        outcomes = self.outcomes
+        indices = self.indices[rows]
+        originals = self.images.original_names(indices)
+        return [
+            Prediction(
+                file_name=self.images.file_names[index],
+                category=categories[outcomes.targets[row]],
+                predicted=categories[outcomes.predicted[row]],
+                confidence=float(outcomes.confidences[row]),
+                category_probability=float(outcomes.target_probabilities[row]),
+                original=original,
+            )
+            for row, index, original in zip(rows, indices.tolist(), originals, strict=True)
+        ]
+
+
 def category_rows(per_class: PerClass, categories: Sequence[str]) -> list[CategoryRow]:
     """Return the rows of per_class.csv, by class index."""
     columns = (
@@ -113,26 +140,3 @@ def confusion_matrix(
     yield ["category", *categories]
     for name, row in zip(categories, evaluation.confusion.rows(), strict=True):
         yield [name, *row.tolist()]
-
-
-def prediction_rows(
-    outcomes: Outcomes, rows: np.ndarray, images: ImageDirectory, indices: np.ndarray
-) -> list[Prediction]:
-    """Return the predictions of the outcomes at `rows`.
-
-    `indices` (N,) are those of the images of all outcomes.
-    """
-    categories = images.categories
-    chosen = indices[rows]
-    originals = images.original_names(chosen)
-    return [
-        Prediction(
-            file_name=images.file_names[index],
-            category=categories[outcomes.targets[row]],
-            predicted=categories[outcomes.predicted[row]],
-            confidence=float(outcomes.confidences[row]),
-            category_probability=float(outcomes.target_probabilities[row]),
-            original=original,
-        )
-        for row, index, original in zip(rows, chosen.tolist(), originals, strict=True)
-    ]

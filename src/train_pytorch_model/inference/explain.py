@@ -15,7 +15,7 @@ from train_pytorch_model.image_classifier.pixels import read_pixels, view
 from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.networks.heat_maps import heat_map
-from train_pytorch_model.reports.galleries import Heat
+from train_pytorch_model.reports.gallery import Heat
 from train_pytorch_model.reports.pictures import heat_picture
 
 

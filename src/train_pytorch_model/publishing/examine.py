@@ -1,6 +1,4 @@
-"""What the validation of the best epoch says about the model that will be published, and the report
-on it.
-"""
+"""What the validation of the best epoch says about the model that will be published."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +7,8 @@ import numpy as np
 
 from train_pytorch_model.config.wording import counted, reason_of
 from train_pytorch_model.evaluation import calibration, metrics
-from train_pytorch_model.evaluation.metrics import Evaluation, Outcomes
+from train_pytorch_model.evaluation.metrics import Evaluation
+from train_pytorch_model.evaluation.tables import EvaluatedImages
 from train_pytorch_model.formats.writing import csv_text, table_of
 from train_pytorch_model.image_classifier.predictions import energies_of
 from train_pytorch_model.inputs.opening import TrainingInputs
@@ -27,6 +26,7 @@ from train_pytorch_model.quality.twins import TWINS, TwinRow, find_twins
 from train_pytorch_model.training.batches import Batches
 from train_pytorch_model.training.engine import Engine
 from train_pytorch_model.training.epoch import validate_best
+from train_pytorch_model.training.plan import Plan
 from train_pytorch_model.training.saver import Saver
 from train_pytorch_model.training.state import ImageResults, State
 
@@ -37,34 +37,40 @@ WORTH_A_WARNING = 0.01  # of the validation images
 class Examination:
     """What is known about the model to be published, on the main process."""
 
-    outcomes: Outcomes  # of all validation images, in their order, by the model as it is published
-    evaluation: Evaluation  # of these outcomes
-    indices: np.ndarray  # (N,), int64: the indices of these images in the given validation dataset
+    # All validation images, in their order, with the outcomes of the model as it is published; the
+    # indices are those in the user's dataset.
+    evaluated: EvaluatedImages
+    evaluation: Evaluation  # of these images
     unreadable: dict[int, str]  # images that could not be read this time: index → reason
     temperature: calibration.Temperature
     twins: Sequence[TwinRow]
-    familiar: TrainingLookAlikes  # validation images that look like training images
-    training_hashes: (
-        np.ndarray
-    )  # (T, 16), uint8: of the given training images; zeros for those without
-    energies: np.ndarray  # (N,), float64: how unlike training images the N are; (0,) without logits
+    look_alikes: TrainingLookAlikes  # validation images that look like training images
+    # (T, 16), uint8: of the user's training images; zeros for those without.
+    training_hashes: np.ndarray
+    # (N,), float64: how unlike training images the N are; (0,) without logits.
+    energies: np.ndarray
     suspects: Sequence[Suspect]  # the most suspicious first
 
     @property
     def tables(self) -> dict[str, str]:
-        """The CSV files of suspects and of twins, if there are any: name → content."""
-        found = {SUSPECTS: (Suspect, self.suspects), TWINS: (TwinRow, self.twins)}
-        return {
-            name: csv_text(table_of(kind, rows)) for name, (kind, rows) in found.items() if rows
-        }
+        """Return the CSV files of suspects and of twins, if there are any: name → content."""
+        tables = {}
+        if self.suspects:
+            tables[SUSPECTS] = csv_text(table_of(Suspect, self.suspects))
+        if self.twins:
+            tables[TWINS] = csv_text(table_of(TwinRow, self.twins))
+        return tables
 
     @property
     def metrics(self) -> dict[str, float]:
-        """What is logged of the published model."""
-        seen, without = self.familiar.images, self.familiar.accuracy_without
-        return {
-            "Validation images like training images": seen,
-            **({"Top 1 accuracy without them": without} if seen and without is not None else {}),
+        """Return what is logged of the published model."""
+        metrics: dict[str, float] = {
+            "Validation images like training images": self.look_alikes.images
+        }
+        accuracy_without = self.look_alikes.accuracy_without
+        if self.look_alikes.images and accuracy_without is not None:
+            metrics["Top 1 accuracy without them"] = accuracy_without
+        return metrics | {
             "Suspect categories": len(self.suspects),
             "Temperature": self.temperature.value,
             "Loss before calibration": self.temperature.before.loss,
@@ -77,86 +83,48 @@ class Examination:
 def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Examination | None:
     """Examine the best epoch by its validation.
 
-    Collective; only the main process returns the result.
-
-    It is None, with a warning, if an interrupted run cannot validate that epoch again, and without
-    one if no epoch is the best.
+    Collective; only the main process returns the result. It is None, with a warning, if an
+    interrupted run cannot validate that epoch again, and without one if no epoch is the best.
     """
     if state.best.epoch == 0:
         return None
-    world, inputs, cache = engine.world, engine.plan.inputs, engine.plan.cache
+    world = engine.world
+    inputs = engine.plan.inputs
     margins = state.margins.reduce(world)
     answers = world.gather_on_main([_best_results(engine, state, batches, saver)])
-    hashes_of_all = world.gather_on_main([state.hashes])
+    hashes_of_ranks = world.gather_on_main([state.hashes])
     if not world.is_main:
         return None
-    if reason := next((answer for answer in answers if isinstance(answer, str)), None):
+    reasons = [answer for answer in answers if isinstance(answer, str)]
+    if reasons:
         logger.warning(
-            f"The best epoch cannot be validated again: {reason}. The model has no report, and its"
-            " probabilities are not calibrated."
+            f"The best epoch cannot be validated again: {reasons[0]}. The model has no report, and"
+            " its probabilities are not calibrated."
         )
         return None
-    results = [answer for answer in answers if isinstance(answer, ImageResults)]
-    indices = np.concatenate([each.indices for each in results])
-    # The same order as in `evaluate`, for any number of processes: it breaks ties.
-    order = np.argsort(indices)
-    indices = indices[order]
-    outcomes = metrics.join([each.outcomes for each in results]).select(order)
-    logits = np.concatenate([each.logits for each in results])
-    logits = logits[order] if len(logits) else logits
-    temperature = calibration.fit_temperature(logits, outcomes)
-    paragraph(calibration.describe_temperature(temperature))
-    if temperature.value != 1:
-        outcomes = calibration.calibrate(outcomes, logits, temperature.value)
-    scaled = logits / temperature.value
-    evaluated = metrics.evaluate(outcomes, len(inputs.categories))
-    is_better = evaluated.is_better_than_guessing
-    rows = np.concatenate([inputs.training.rows, cache.num_training + inputs.validation.rows])
-    known = [hashes for hashes in hashes_of_all if len(hashes)]
-    hashes = np.maximum.reduce(known)[rows] if known else np.zeros((len(rows), NUM_BYTES), np.uint8)
-    twins, seen = find_twins(inputs.training, inputs.validation, inputs.identical.pairs, hashes)
-    familiar = TrainingLookAlikes.of(seen, outcomes.target_ranks[~seen[indices]] == 0)
-    if text := familiar.describe(evaluated.accuracy):
-        # A few of many change nothing, and in tiny images may be chance.
-        (logger.warning if seen.mean() >= WORTH_A_WARNING else paragraph)(text)
+
+    results = _join([answer for answer in answers if isinstance(answer, ImageResults)])
+    results, temperature = _calibrate(results)
+    evaluation = metrics.evaluate(results.outcomes, len(inputs.categories))
+    hashes = _hashes_of_images(engine.plan, hashes_of_ranks)
+    twins, look_alikes = _find_twins(inputs, hashes, results, evaluation)
     return Examination(
-        outcomes=outcomes,
-        evaluation=evaluated,
-        indices=indices,
-        unreadable={index: reason for each in results for index, reason in each.unreadable.items()},
+        evaluated=EvaluatedImages(inputs.validation, results.indices, results.outcomes),
+        evaluation=evaluation,
+        unreadable=results.unreadable,
         temperature=temperature,
         twins=twins,
-        familiar=familiar,
+        look_alikes=look_alikes,
         training_hashes=hashes[: len(inputs.training)],
-        energies=energies_of(scaled) if len(scaled) else np.empty(0),
-        suspects=_suspects(inputs, margins, indices, outcomes, scaled) if is_better else [],
+        energies=energies_of(results.logits) if len(results.logits) else np.empty(0),
+        suspects=_find_suspects(inputs, margins, results, evaluation),
     )
-
-
-def _suspects(
-    inputs: TrainingInputs,
-    margins: tuple[np.ndarray, np.ndarray],
-    indices: np.ndarray,
-    outcomes: Outcomes,
-    logits: np.ndarray,
-) -> list[Suspect]:
-    parts = [(inputs.training, suspects_by_margin(*margins))]
-    if len(logits):
-        found = suspects_by_prediction(outcomes.targets, calibration.softmax(logits))
-        parts.append((inputs.validation, replace(found, indices=indices[found.indices])))
-    suspects = suspect_rows(parts)
-    if suspects:
-        paragraph(
-            f"{counted(len(suspects), 'image', 'images')} may have a wrong category: see"
-            f" {SUSPECTS}."
-        )
-    return suspects
 
 
 def _best_results(
     engine: Engine, state: State, batches: Batches, saver: Saver
 ) -> ImageResults | str:
-    """This process's predictions, or why there are none: the other processes wait for an answer."""
+    """Return this process's results, or why there are none: the others wait for an answer."""
     try:
         if state.best.epoch not in state.results:
             validation_loader = batches.validation(state, is_last=True)
@@ -167,3 +135,90 @@ def _best_results(
         return state.results[state.best.epoch]
     except Exception as error:
         return reason_of(error)
+
+
+def _join(parts: Sequence[ImageResults]) -> ImageResults:
+    """Return the results of all processes, by increasing index.
+
+    That is the same order as in `evaluate`, for any number of processes: it breaks ties.
+    """
+    indices = np.concatenate([part.indices for part in parts])
+    outcomes = metrics.join([part.outcomes for part in parts])
+    logits = np.concatenate([part.logits for part in parts])
+    order = np.argsort(indices)
+    return ImageResults(
+        indices=indices[order],
+        outcomes=outcomes.select(order),
+        logits=logits[order] if len(logits) else logits,
+        unreadable={index: why for part in parts for index, why in part.unreadable.items()},
+    )
+
+
+def _calibrate(results: ImageResults) -> tuple[ImageResults, calibration.Temperature]:
+    """Return the results at the temperature that suits them best, and that temperature."""
+    temperature = calibration.fit_temperature(results.logits, results.outcomes)
+    paragraph(calibration.describe_temperature(temperature))
+    outcomes = results.outcomes
+    if temperature.value != 1:
+        outcomes = calibration.calibrate(outcomes, results.logits, temperature.value)
+    logits = results.logits / temperature.value
+    return replace(results, outcomes=outcomes, logits=logits), temperature
+
+
+def _hashes_of_images(plan: Plan, hashes_of_ranks: Sequence[np.ndarray]) -> np.ndarray:
+    """Return (N, 16), uint8: the hashes of the training and then of the validation images.
+
+    A row is zero on the ranks that have not decoded its image, and on all if it has no hash.
+    """
+    inputs = plan.inputs
+    validation_rows = plan.cache.num_training + inputs.validation.rows
+    rows = np.concatenate([inputs.training.rows, validation_rows])
+    computed = [hashes for hashes in hashes_of_ranks if len(hashes)]
+    if not computed:
+        return np.zeros((len(rows), NUM_BYTES), np.uint8)
+    hashes: np.ndarray = np.maximum.reduce(computed)[rows]
+    return hashes
+
+
+def _find_twins(
+    inputs: TrainingInputs, hashes: np.ndarray, results: ImageResults, evaluation: Evaluation
+) -> tuple[Sequence[TwinRow], TrainingLookAlikes]:
+    """Return the twins among all images, and what they mean for the accuracy, and log that."""
+    twins, is_look_alike = find_twins(
+        inputs.training, inputs.validation, inputs.identical.pairs, hashes
+    )
+    is_other = ~is_look_alike[results.indices]
+    look_alikes = TrainingLookAlikes.of(is_look_alike, results.outcomes.is_hit[is_other])
+    text = look_alikes.describe(evaluation.accuracy)
+    # A few of many change nothing, and in tiny images may be chance.
+    if is_look_alike.mean() >= WORTH_A_WARNING:
+        logger.warning(text)
+    elif text:
+        paragraph(text)
+    return twins, look_alikes
+
+
+def _find_suspects(
+    inputs: TrainingInputs,
+    margins: tuple[np.ndarray, np.ndarray],
+    results: ImageResults,
+    evaluation: Evaluation,
+) -> list[Suspect]:
+    """Return the images whose category may be wrong, and log how many there are.
+
+    A model that does no better than guessing suspects nothing.
+    """
+    if not evaluation.is_better_than_guessing:
+        return []
+    parts = [(inputs.training, suspects_by_margin(*margins))]
+    if len(results.logits):
+        probabilities = calibration.softmax(results.logits)
+        suspects = suspects_by_prediction(results.outcomes.targets, probabilities)
+        in_dataset = replace(suspects, indices=results.indices[suspects.indices])
+        parts.append((inputs.validation, in_dataset))
+    rows = suspect_rows(parts)
+    if rows:
+        paragraph(
+            f"{counted(len(rows), 'image', 'images')} may have a wrong category: see {SUSPECTS}."
+        )
+    return rows

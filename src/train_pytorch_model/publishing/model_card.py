@@ -1,7 +1,7 @@
 """What a trained model is and how good, for registries and for people.
 
-The facts in the `metadata` of the MLmodel, and a card for people, say what the model is, and how good. Azure
-ML reads neither when it registers a model, but does so from the YAML that `registration` returns.
+The facts are in the `metadata` of the MLmodel, and in a card for people. Azure ML reads neither when
+it registers a model, but does so from the YAML that `registration` returns.
 """
 
 import base64
@@ -18,6 +18,7 @@ from train_pytorch_model.evaluation.metrics import confidence_interval
 from train_pytorch_model.formats import trained_directory
 from train_pytorch_model.formats.writing import write_yaml
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, small_jpeg
+from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.training.plan import Plan
 from train_pytorch_model.training.state import State
 
@@ -43,57 +44,75 @@ Categories: {categories}.
 
 How to call it: a table with base64-encoded image files in a column `image`, as
 `{{"dataframe_split": {{"columns": ["image"], "data": [["<base64>"]]}}}}` to MLflow's server and
-`{{"input_data": {{"columns": ["image"], "data": [["<base64>"]]}}}}` to an endpoint of Azure ML. The answer
-has a column `Scored Probabilities_<category>` for each category, `Scored Labels`, and `error` for an image
+`{{"input_data": {{"columns": ["image"], "data": [["<base64>"]]}}}}` to an endpoint of Azure ML. \
+The answer
+has a column `Scored Probabilities_<category>` for each category, `Scored Labels`, and `error` \
+for an image
 that cannot be read. Validation chose the epoch: on other images the accuracy may be lower.
 """
 
 
 def write_mlflow_model(root: Path, plan: Plan, state: State) -> None:
-    """Write the MLflow model, the card and what registers them. Raises `OSError`."""
-    from train_pytorch_model.tracking.save_model import (
-        save_model,  # here, because it imports mlflow
-    )
+    """Make the directory an MLflow model, with a card and what registers it. Raises `OSError`."""
+    # Here, because it imports mlflow.
+    from train_pytorch_model.tracking.save_model import save_model
 
-    inputs, fingerprint, metrics = plan.inputs, plan.fingerprint, state.best.metrics
-    lowest, highest = confidence_interval(metrics.top1, metrics.images)
-    facts = {
+    facts = _facts(plan, state)
+    save_model(root, plan.inputs.spec, _example(plan.inputs), facts)
+    card = _card(facts, plan.inputs)
+    (root / trained_directory.MODEL_CARD).write_text(card, encoding="utf-8")
+    write_yaml(root / trained_directory.AZUREML_MODEL, registration(facts, card))
+
+
+def _facts(plan: Plan, state: State) -> dict[str, Any]:
+    """Return what the model is and how good, for the `metadata` of the MLmodel."""
+    inputs = plan.inputs
+    metrics = state.best.metrics
+    return {
         "task": "image-classification",
         "base_model_name": inputs.model.architecture,
         "num_categories": len(inputs.categories),
         "validation_accuracy": metrics.top1,
-        "validation_accuracy_interval": [lowest, highest],
+        "validation_accuracy_interval": list(confidence_interval(metrics.top1, metrics.images)),
         "validation_images": metrics.images,
         "validation_loss": metrics.loss,
         "training_images": len(inputs.training),
-        "training_data": fingerprint["training_dataset"],
-        **{name: fingerprint[name] for name in ("parameters", "recipe")},
+        "training_data": plan.fingerprint["training_dataset"],
+        "parameters": plan.fingerprint["parameters"],
+        "recipe": plan.fingerprint["recipe"],
         "version": __version__,
     }
+
+
+def _example(inputs: TrainingInputs) -> str:
+    """Return a validation image as a small base64-encoded file: what the model can be tried with."""
     framing = inputs.framing
     image = Image.new("RGB", (framing.width, framing.height))  # black, if none can be read any more
     for index in range(len(inputs.validation)):
         with suppress(UnreadableImageError):
             image = decode(inputs.validation.path(index), framing.short_side, framing.colours)
             break
-    example = base64.b64encode(small_jpeg(image, max(framing.height, framing.width))).decode()
-    save_model(root, inputs.spec, example, facts)
-    card = _CARD.format(
+    content = small_jpeg(image, max(framing.height, framing.width))
+    return base64.b64encode(content).decode()
+
+
+def _card(facts: Mapping[str, Any], inputs: TrainingInputs) -> str:
+    lowest, highest = facts["validation_accuracy_interval"]
+    names = [name.replace("`", "'") for name in inputs.categories]
+    return _CARD.format(
         **facts,
-        images=counted(metrics.images, "image", "images"),
+        images=counted(facts["validation_images"], "image", "images"),
         trained_on=counted(len(inputs.training), "image", "images"),
-        categories=", ".join("`{}`".format(name.replace("`", "'")) for name in inputs.categories),
+        categories=", ".join(f"`{name}`" for name in names),
         lowest=lowest,
         highest=highest,
-        height=framing.height,
-        width=framing.width,
+        height=inputs.framing.height,
+        width=inputs.framing.width,
     )
-    (root / trained_directory.MODEL_CARD).write_text(card, encoding="utf-8")
-    write_yaml(root / trained_directory.AZUREML_MODEL, registration(facts, card))
 
 
 def registration(facts: Mapping[str, Any], card: str) -> dict[str, Any]:
-    """What `az ml model create --file` reads, in the trained directory."""
+    """Return what `az ml model create --file` reads, in the trained directory."""
     return {
         "$schema": "https://azuremlschemas.azureedge.net/latest/model.schema.json",
         "name": "trained-model",

@@ -1,11 +1,14 @@
 """The trained model directory of the best epoch."""
 
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from shutil import disk_usage, rmtree
 from typing import Any
+
+from torch import Tensor
 
 from train_pytorch_model.datasets.one_folder import SPLIT, Parts, write_split
 from train_pytorch_model.errors import OutputDirectoryError
@@ -19,6 +22,7 @@ from train_pytorch_model.formats.writing import copy_tree, sync_folder, sync_tre
 from train_pytorch_model.image_classifier.decoding import MAX_WHITE
 from train_pytorch_model.image_classifier.predictions import KNOWN, known_json
 from train_pytorch_model.image_classifier.weights import write_state_dict
+from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.inputs.unreadable_images import UNREADABLE_IMAGES, UnreadableImage
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.publishing.examine import Examination
@@ -39,8 +43,8 @@ def publish(run: Run, state: State, examination: Examination | None, report: str
     storage. An unfinished output of this run is replaced. Raises `OutputDirectoryError` if it
     cannot be written.
     """
-    where = _local_folder(run, state)
-    built = where / f"train_pytorch_model-{run.token}"
+    folder = _local_folder(run, state)
+    built = folder / f"train_pytorch_model-{run.token}"
     try:
         try:
             rmtree(built, ignore_errors=True)  # which an earlier start may have left
@@ -48,7 +52,9 @@ def publish(run: Run, state: State, examination: Examination | None, report: str
             meta = _build(built, run.plan, state, examination, report)
             write_manifest(built, run.plan.fingerprint)
         except OSError as error:
-            raise OutputDirectoryError(f"The model cannot be built in {where}: {error}.") from error
+            raise OutputDirectoryError(
+                f"The model cannot be built in {folder}: {error}."
+            ) from error
         with writing_directory(run.output, meta, OUTPUT_PARAMETER, run.token) as root:
             copy_tree(built, root, last=MANIFEST)
             sync_folder(root)
@@ -59,8 +65,9 @@ def publish(run: Run, state: State, examination: Examination | None, report: str
 
 
 def _local_folder(run: Run, state: State) -> Path:
-    """The temporary folder if the model fits there, or else the run's own, which is where the
-    output is.
+    """Return the temporary folder if the model fits there, or else the run's own.
+
+    The latter is where the output is.
     """
     needed = sum(value.nbytes for value in state.best.weights.values()) + ROOM_BYTES
     with suppress(OSError):  # there is none, or it is gone
@@ -72,40 +79,14 @@ def _local_folder(run: Run, state: State) -> Path:
 def _build(
     root: Path, plan: Plan, state: State, examination: Examination | None, report: str
 ) -> dict[str, Any]:
-    """Write all files but the manifest and `_meta.yaml`; returns the content of that.
+    """Write all files but the manifest and `_meta.yaml`, and return the content of that.
 
     Raises `OSError`.
     """
     inputs = plan.inputs
-    model, decided, categories = inputs.model, inputs.recipe, inputs.categories
-    weights = state.best.weights
-    if examination and examination.temperature.value != 1:
-        last_layer = {f"{plan.head}.weight", f"{plan.head}.bias"}
-        temperature = examination.temperature.value
-        weights = {
-            name: each / temperature if name in last_layer else each
-            for name, each in weights.items()
-        }
-    write_state_dict(root / MODEL, weights)
-    meta = write_spec(
-        root,
-        architecture=model.architecture,
-        option=model.option,
-        is_pretrained=False,  # loading it downloads nothing
-        # Entries that depend on the images and the number of epochs are decided anew by another
-        # training.
-        recipe=replace(
-            model.recipe,
-            image_size=decided.image_size,
-            crop_fraction=decided.crop_fraction,
-            framing=decided.framing,
-            white_level=None if decided.white_level == MAX_WHITE else decided.white_level,
-            mean=decided.mean,
-            std=decided.std,
-        ),
-        categories=categories,
-    )
-    write_json(root / schema.SCHEMA, schema.image_schema(categories))
+    write_state_dict(root / MODEL, _published_weights(plan, state, examination))
+    meta = _write_spec(root, inputs)
+    write_json(root / schema.SCHEMA, schema.image_schema(inputs.categories))
     write_json(root / schema.SAMPLES, samples_of(inputs.training))
     write_mlflow_model(root, plan, state)
     if inputs.test is not None:
@@ -115,34 +96,80 @@ def _build(
         writing.write_csv(root / UNREADABLE_IMAGES, rows)
     trained_directory.write_metrics(root / trained_directory.METRICS, state.progress.history)
     if examination:
-        if len(examination.energies):
-            (root / KNOWN).write_text(known_json(examination.energies), encoding="ascii")
-        for name, table in examination.tables.items():
-            (root / name).write_text(table, encoding="utf-8")
-        if examination.training_hashes.any():
-            (root / IMAGE_HASHES).write_bytes(examination.training_hashes.tobytes())
+        _write_examination(root, examination)
     if report:
-        try:
-            (root / REPORT).write_text(report, encoding="utf-8")
-        except OSError as error:  # the model does not need it
-            with suppress(OSError):
-                (root / REPORT).unlink(missing_ok=True)
-            logger.warning(
-                f"{REPORT} cannot be written: {error.strerror}. The model is not affected."
-            )
+        _write_report(root, report)
     return meta
 
 
+def _published_weights(
+    plan: Plan, state: State, examination: Examination | None
+) -> Mapping[str, Tensor]:
+    """Return the weights of the best epoch, with the temperature in the last layer."""
+    weights = state.best.weights
+    if examination is None or examination.temperature.value == 1:
+        return weights
+    last_layer = {f"{plan.head}.weight", f"{plan.head}.bias"}
+    temperature = examination.temperature.value
+    return {
+        name: value / temperature if name in last_layer else value
+        for name, value in weights.items()
+    }
+
+
+def _write_spec(root: Path, inputs: TrainingInputs) -> dict[str, Any]:
+    """Write what the weights are of, and return the content of `_meta.yaml`.
+
+    Of the recipe, what the weights depend on is as it was decided; what depends on the training
+    images and the number of epochs is decided anew by another training.
+    """
+    model = inputs.model
+    decided = inputs.recipe
+    recipe = replace(
+        model.recipe,
+        image_size=decided.image_size,
+        crop_fraction=decided.crop_fraction,
+        framing=decided.framing,
+        white_level=None if decided.white_level == MAX_WHITE else decided.white_level,
+        mean=decided.mean,
+        std=decided.std,
+    )
+    return write_spec(
+        root,
+        architecture=model.architecture,
+        option=model.option,
+        is_pretrained=False,  # loading it downloads nothing
+        recipe=recipe,
+        categories=inputs.categories,
+    )
+
+
+def _write_examination(root: Path, examination: Examination) -> None:
+    """Write what later tells whether images are like those of the training, and the tables."""
+    if len(examination.energies):
+        (root / KNOWN).write_text(known_json(examination.energies), encoding="ascii")
+    for name, table in examination.tables.items():
+        (root / name).write_text(table, encoding="utf-8")
+    if examination.training_hashes.any():
+        (root / IMAGE_HASHES).write_bytes(examination.training_hashes.tobytes())
+
+
+def _write_report(root: Path, report: str) -> None:
+    try:
+        (root / REPORT).write_text(report, encoding="utf-8")
+    except OSError as error:  # the model does not need it
+        with suppress(OSError):
+            (root / REPORT).unlink(missing_ok=True)
+        logger.warning(f"{REPORT} cannot be written: {error.strerror}. The model is not affected.")
+
+
 def samples_of(images: ImageDirectory) -> list[dict[str, Any]]:
-    """The first rows for `_samples.json`; none, with a warning, if they can no longer be read."""
+    """Return the first rows for `_samples.json`; none, with a warning, if they cannot be read."""
     paths = (images.path(index) for index in range(len(images)))
     try:
-        return schema.image_samples(
-            zip(paths, (row for _, row in images.read_rows()), strict=False)
-        )
-    except (
-        Exception
-    ) as error:  # the list may have changed during training; the model does not need it
+        rows = (row for _, row in images.read_rows())
+        return schema.image_samples(zip(paths, rows, strict=False))
+    except Exception as error:  # the list may have changed during training
         reason = str(error).removesuffix(".")
         logger.warning(f"{schema.SAMPLES} shows no images: {reason}. The model is not affected.")
         return []

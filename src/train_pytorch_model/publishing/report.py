@@ -1,4 +1,4 @@
-"""The report on a training."""
+"""The report on a training, and the tables beside it."""
 
 import platform
 from datetime import UTC, datetime
@@ -10,9 +10,11 @@ import torch
 
 from train_pytorch_model import __version__
 from train_pytorch_model.config.wording import counted, parameter, reason_of
+from train_pytorch_model.distributed.world import World
 from train_pytorch_model.evaluation import calibration
 from train_pytorch_model.evaluation.directory import CONFUSION_MATRIX
 from train_pytorch_model.evaluation.tables import confusion_matrix
+from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.trained_directory import REPORT
 from train_pytorch_model.formats.writing import csv_text
 from train_pytorch_model.inference.explain import explain
@@ -22,12 +24,13 @@ from train_pytorch_model.machine.console import logger
 from train_pytorch_model.publishing.examine import Examination
 from train_pytorch_model.publishing.run_description import command_of
 from train_pytorch_model.publishing.training_gallery import training_gallery
-from train_pytorch_model.reports.evaluation_page import files_by_cell
+from train_pytorch_model.reports.evaluation_values import files_by_cell
 from train_pytorch_model.reports.galleries import (
     prediction_galleries,
     suspects_gallery,
     twins_gallery,
 )
+from train_pytorch_model.reports.gallery import Gallery
 from train_pytorch_model.reports.training_report import Report, render_report
 from train_pytorch_model.training.engine import Engine
 from train_pytorch_model.training.plan import Plan
@@ -38,29 +41,32 @@ MAX_MATRIX = 1000  # categories; a larger matrix, nearly all zeros, makes a file
 
 
 def stopped_early(plan: Plan, state: State) -> str:
-    """Why a run ended before its last epoch, and what it skipped; empty if it did not."""
-    epochs, history = plan.config.epochs, state.progress.history
-    done, spent = len(history), state.patience_spent
+    """Return why a run ended before its last epoch, and what it skipped; empty if it did not."""
+    epochs = plan.config.epochs
+    done = len(state.progress.history)
+    spent = state.patience_spent
     if spent < plan.config.patience or done >= epochs:
         return ""
-    lr, last = history[-1]["Learning rate"], plan.framings[-1]
-    is_small = plan.framings[done - 1] != last
-    unseen = f", and images would have become {last.height} x {last.width} px" if is_small else ""
+    lr = state.progress.history[-1]["Learning rate"]
+    last = plan.framings[-1]
+    larger_images = ""
+    if plan.framings[done - 1] != last:
+        larger_images = f", and images would have become {last.height} x {last.width} px"
     return (
         f"Stopped early: {counted(spent, 'epoch', 'epochs')} in a row without a lower validation"
         f" loss. This skipped {epochs - done} of {epochs} epochs, in which the learning rate would"
-        f" have continued from {lr:.2g}, {lr / plan.schedule.peak_lr:.0%} of its peak{unseen}; a"
-        f" larger {parameter('patience')} trains them."
+        f" have continued from {lr:.2g}, {lr / plan.schedule.peak_lr:.0%} of its"
+        f" peak{larger_images}; a larger {parameter('patience')} trains them."
     )
 
 
 def render_report_files(
     engine: Engine, state: State, output: Path, examination: Examination
 ) -> dict[str, str]:
-    """The report and tables of a finished run: name → content; without a report, a warning and
-    nothing.
+    """Return the report and tables of a finished run: name → content.
 
     They show the best epoch's validation; the engine's network gets the weights of that epoch.
+    There are none, with a warning, if there can be no report.
     """
     categories = engine.plan.inputs.categories
     try:
@@ -76,41 +82,21 @@ def render_report_files(
 
 
 def _report(engine: Engine, state: State, output: Path, examination: Examination) -> Report:
-    plan, progress, inputs = engine.plan, state.progress, engine.plan.inputs
-    spec, given = inputs.spec, (inputs.training, inputs.validation)
-    training, validation = state.images["training"], state.images["validation"]
+    plan = engine.plan
+    inputs = plan.inputs
+    progress = state.progress
+    training = state.images["training"]
+    validation = state.images["validation"]
+    advice = learning_warnings(training.class_counts(), inputs.model, inputs.recipe.image_size)
     _, unreadable = without_unreadable_images(validation, examination.unreadable, is_limited=False)
-    results = examination.outcomes, inputs.validation, examination.indices
-    versions = {
-        "train-pytorch-model": __version__,
-        "Python": platform.python_version(),
-        **{name: version(name) for name in ("torch", "torchvision", "numpy", "pillow")},
-        "System": f"{platform.system()} {platform.machine()}",
-        "Processes": str(plan.world.size),
-    }
-    if plan.world.device.type == "cuda":
-        versions |= {
-            "CUDA": str(torch.version.cuda),
-            "GPU": torch.cuda.get_device_name(plan.world.device),
-        }
     engine.network.load_state_dict(state.best.weights)
     return Report(
-        spec=spec,
+        spec=inputs.spec,
         evaluation=examination.evaluation,
         calibrated=calibration.describe_temperature(examination.temperature),
-        seen=examination.familiar.describe(examination.evaluation.accuracy),
-        galleries=[
-            *suspects_gallery(examination.suspects, given, spec.framing.colours),
-            *prediction_galleries(
-                examination.evaluation,
-                *results,
-                spec.framing.colours,
-                partial(explain, engine.network, spec, inputs.validation),
-            ),
-            *twins_gallery(examination.twins, given, spec.framing.colours),
-            training_gallery(plan, training),
-        ],
-        files=files_by_cell(*results),
+        look_alikes=examination.look_alikes.describe(examination.evaluation.accuracy),
+        galleries=_galleries(engine, training, examination),
+        files=files_by_cell(examination.evaluated),
         precision=plan.precision.name,
         config=plan.config,
         recipe=inputs.recipe,
@@ -118,16 +104,45 @@ def _report(engine: Engine, state: State, output: Path, examination: Examination
         history=progress.history,
         best_epoch=state.best.epoch,
         stopped=stopped_early(plan, state),
-        advice=list(
-            learning_warnings(training.class_counts(), inputs.model, inputs.recipe.image_size)
-        ),
+        advice=list(advice),
         rollbacks=progress.rollbacks,
         training=training,
         validation=validation,
         unreadable_images=[*progress.unreadable_images, *unreadable],
         budget=state.budget(),
-        versions=versions,
+        versions=_versions(plan.world),
         command=command_of(plan, output),
         fingerprint=plan.fingerprint,
         ended=datetime.now(UTC).strftime("%d %B %Y, %H:%M UTC"),
     )
+
+
+def _galleries(engine: Engine, training: ImageDirectory, examination: Examination) -> list[Gallery]:
+    """Return the pictures of the report; `training` holds the readable training images."""
+    inputs = engine.plan.inputs
+    data_sets = (inputs.training, inputs.validation)
+    colours = inputs.spec.framing.colours
+    explain_validation = partial(explain, engine.network, inputs.spec, inputs.validation)
+    return [
+        *suspects_gallery(examination.suspects, data_sets, colours),
+        *prediction_galleries(
+            examination.evaluation, examination.evaluated, colours, explain_validation
+        ),
+        *twins_gallery(examination.twins, data_sets, colours),
+        training_gallery(engine.plan, training),
+    ]
+
+
+def _versions(world: World) -> dict[str, str]:
+    """Return what the run was computed by and on."""
+    versions = {
+        "train-pytorch-model": __version__,
+        "Python": platform.python_version(),
+        **{name: version(name) for name in ("torch", "torchvision", "numpy", "pillow")},
+        "System": f"{platform.system()} {platform.machine()}",
+        "Processes": str(world.size),
+    }
+    if world.device.type == "cuda":
+        versions["CUDA"] = str(torch.version.cuda)
+        versions["GPU"] = torch.cuda.get_device_name(world.device)
+    return versions

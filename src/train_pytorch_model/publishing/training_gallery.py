@@ -13,7 +13,7 @@ from train_pytorch_model.data.epoch_plan import plan_training
 from train_pytorch_model.data.preparation import for_training
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
-from train_pytorch_model.reports.galleries import Card, Fact, Gallery
+from train_pytorch_model.reports.gallery import Card, Fact, Gallery
 from train_pytorch_model.reports.pictures import small_picture
 from train_pytorch_model.training.plan import Plan
 
@@ -22,55 +22,73 @@ MAX_IMAGES = 8  # of the batch
 
 
 def training_gallery(plan: Plan, images: ImageDirectory) -> Gallery:
-    """The first images of the first step of the last epoch, when images are largest."""
-    config, recipe, epoch, framing = (
-        plan.config,
-        plan.inputs.recipe,
-        len(plan.framings),
-        plan.framings[-1],
-    )
-    seed, local, size = config.random_seed, plan.min_local_batch, plan.world.size
-    first_step = plan_training(len(images), config.batch_size, local, seed, epoch, 0, size)[0]
-    dataset = training_dataset(
-        images, for_training(recipe, framing, plan.inputs.training_framing), seed, epoch
-    )
-    indices, pixels = [], []
-    for index in first_step.indices[:MAX_IMAGES].tolist():
-        with suppress(UnreadableImageError):  # deleted since it was trained
-            pixels.append(dataset.read(index))
-            indices.append(index)
-    if not indices:
+    """Return the first images of the first step of the last epoch, when images are largest."""
+    batch = _first_of_last_epoch(plan, images)
+    if batch is None:
         return Gallery("batch", BATCH_TITLE, "The images can no longer be read.", [])
-    stacked = torch.from_numpy(np.array(pixels)).permute(0, 3, 1, 2)  # (B, 3, H, W)
-    targets = torch.from_numpy(images.class_indices[indices]).long()
-    batch = Batch(stacked, targets, np.array(indices), len(indices), {})
+    framing = plan.framings[-1]
+    cutmix = plan.inputs.recipe.cutmix
     text = (
         f"Images of the first step of the last epoch, {framing.height} x {framing.width} px, with"
-        " the"
-        " augmentation of the recipe applied."
+        " the augmentation of the recipe applied."
     )
-    if recipe.cutmix:
+    if cutmix:
         text += (
-            f" They are mixed by CutMix, as in {recipe.cutmix:.0%} of the steps; the percentages"
-            " are the"
+            f" They are mixed by CutMix, as in {cutmix:.0%} of the steps; the percentages are the"
             " targets."
         )
-        batch = with_cutmix(batch, len(images.categories), 1.0, seed)
-    shown = batch.images.permute(0, 2, 3, 1).numpy()  # (B, H, W, 3)
-    originals = zip(batch.indices.tolist(), images.original_names(batch.indices), strict=True)
-    names = [original or images.file_names[index] for index, original in originals]
+        batch = with_cutmix(batch, len(images.categories), 1.0, plan.config.random_seed)
+    pixels = batch.images.permute(0, 2, 3, 1).numpy()  # (B, H, W, 3)
     cards = [
-        Card([small_picture(Image.fromarray(each))], _facts(target, images), [name])
-        for each, target, name in zip(shown, batch.targets.numpy(), names, strict=True)
+        Card([small_picture(Image.fromarray(picture))], _facts(target, images), [name])
+        for picture, target, name in zip(
+            pixels, batch.targets.numpy(), _names(batch.indices, images), strict=True
+        )
     ]
     return Gallery("batch", BATCH_TITLE, text, cards)
 
 
+def _first_of_last_epoch(plan: Plan, images: ImageDirectory) -> Batch | None:
+    """Return the batch before it is mixed; None if none of its images can be read any more."""
+    seed = plan.config.random_seed
+    epoch = len(plan.framings)
+    steps = plan_training(
+        len(images),
+        plan.config.batch_size,
+        plan.min_local_batch,
+        seed,
+        epoch,
+        0,
+        plan.world.size,
+    )
+    prepare = for_training(plan.inputs.recipe, plan.framings[-1], plan.inputs.training_framing)
+    dataset = training_dataset(images, prepare, seed, epoch)
+    indices = []
+    pixels = []
+    for index in steps[0].indices[:MAX_IMAGES].tolist():
+        with suppress(UnreadableImageError):  # deleted since it was trained
+            pixels.append(dataset.read(index))
+            indices.append(index)
+    if not indices:
+        return None
+    stacked = torch.from_numpy(np.array(pixels)).permute(0, 3, 1, 2)  # (B, 3, H, W)
+    targets = torch.from_numpy(images.class_indices[indices]).long()
+    return Batch(stacked, targets, np.array(indices), len(indices), {})
+
+
+def _names(indices: np.ndarray, images: ImageDirectory) -> list[str]:
+    """Return the names of images as their user knows them."""
+    originals = zip(indices.tolist(), images.original_names(indices), strict=True)
+    return [original or images.file_names[index] for index, original in originals]
+
+
 def _facts(target: np.ndarray, images: ImageDirectory) -> list[Fact]:
-    """The category of a target, (), or those of a mixed one, (C,), the larger first."""
+    """Return the category of a target (), or those of a mixed one (C,), the larger first."""
     if target.ndim == 0:
         return [Fact("category", images.categories[int(target)])]
     order = np.argsort(-target, kind="stable")[:2]
     return [
-        Fact("category", images.categories[i], f"{target[i]:.0%}") for i in order if target[i] > 0
+        Fact("category", images.categories[index], f"{target[index]:.0%}")
+        for index in order
+        if target[index] > 0
     ]

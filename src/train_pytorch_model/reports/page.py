@@ -1,8 +1,9 @@
 """Self-contained HTML pages: single files that open anywhere, without a network.
 
-File and category names are untrusted: the templates escape them, and the Content-Security-Policy of a page
-forbids it to load anything or to run any script but ours. `templates/parts.html` holds the shared macros; its
-`gallery` draws a `Gallery`, a section that shows pictures with captions in a grid.
+File and category names are untrusted: the templates escape them, and the Content-Security-Policy of
+a page forbids it to load anything or to run any script but ours. `templates/parts.html` holds the
+shared macros; its `gallery` draws a `Gallery`, a section that shows pictures with captions in a
+grid.
 """
 
 import base64
@@ -32,10 +33,11 @@ def render_page(template: str, **values: object) -> str:
     environment.filters |= {"shorten": shorten, "breakable": breakable}
     environment.globals |= {"counted": counted, "duration": duration}
     script = environment.get_template("page.js").render()
+    digest = hashlib.sha256(script.encode()).digest()
     page = environment.get_template(template).render(
         version=__version__,
         script=script,
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        script_hash=base64.b64encode(digest).decode(),
         **values,
     )
     # A file name that is not valid UTF-8 holds lone surrogates, which cannot be encoded.
@@ -43,12 +45,13 @@ def render_page(template: str, **values: object) -> str:
 
 
 def shorten(name: str) -> str:
-    """The name, truncated to `MAX_NAME` characters."""
+    """Return the name, truncated to `MAX_NAME` characters."""
     return name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
 
 
 def breakable(text: str) -> Markup:
-    """The text, escaped, with points at which a browser may break its names: between words, not
-    inside.
+    """Return the text, escaped, with points at which a browser may break its names.
+
+    They are between words, not inside.
     """
     return Markup("<wbr>").join(BETWEEN_WORDS.split(text))

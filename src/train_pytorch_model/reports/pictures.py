@@ -23,7 +23,7 @@ MAX_HEAT = 0.75  # opacity: the picture can still be recognized
 
 
 def thumbnail(path: Path, colours: Colours = DEFAULT_COLOURS) -> str:
-    """The image of a file as by `small_picture`; empty if it cannot be read."""
+    """Return the image of a file as by `small_picture`; empty if it cannot be read."""
     try:
         return small_picture(decode(path, THUMBNAIL_SIDE, colours))
     except UnreadableImageError:  # deleted since it was evaluated
@@ -31,7 +31,7 @@ def thumbnail(path: Path, colours: Colours = DEFAULT_COLOURS) -> str:
 
 
 def small_picture(image: Image.Image) -> str:
-    """The image at no more than `THUMBNAIL_SIDE` px a side, as a data URI."""
+    """Return the image at no more than `THUMBNAIL_SIDE` px a side, as a data URI."""
     small = image.copy()
     small.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
     small.info.clear()  # or the comments of the file would be copied
@@ -39,22 +39,24 @@ def small_picture(image: Image.Image) -> str:
 
 
 def heat_picture(heat: np.ndarray) -> str:
-    """A heat map (h, w), float32, from 0 to 1, as a data URI of some hundred bytes: clear to pink."""
+    """Return a heat map (h, w), float32, from 0 to 1, as a data URI of some hundred bytes.
+
+    It is clear where there is no heat, and pink where there is most.
+    """
     image = Image.fromarray(heat)
     image.thumbnail((HEAT_SIDE, HEAT_SIDE), Image.Resampling.BOX)
-    shares = np.cbrt(
-        np.asarray(image) / np.asarray(image).max()
-    )  # or only the hottest spot is seen
-    levels = Image.fromarray(np.rint(shares * (HEAT_LEVELS - 1)).astype(np.uint8)).convert("P")
-    steps = np.linspace(0, 1, HEAT_LEVELS)
-    levels.putpalette(HEAT_COLOUR * HEAT_LEVELS)
-    return encode(
-        levels, transparency=bytes(np.rint(255 * MAX_HEAT * steps).astype(np.uint8)), bits=4
-    )
+    small = np.asarray(image)
+    strengths = np.cbrt(small / small.max())  # without the root, only the hottest spot is seen
+    levels = np.rint(strengths * (HEAT_LEVELS - 1)).astype(np.uint8)
+    picture = Image.fromarray(levels).convert("P")
+    picture.putpalette(HEAT_COLOUR * HEAT_LEVELS)
+    opacities = np.rint(255 * MAX_HEAT * np.linspace(0, 1, HEAT_LEVELS)).astype(np.uint8)
+    return encode(picture, transparency=bytes(opacities), bits=4)
 
 
 def encode(image: Image.Image, kind: str = "PNG", **options: object) -> str:
     """Encode an image as a data URI; the options are Pillow's."""
     buffer = io.BytesIO()
     image.save(buffer, kind, **options)
-    return f"data:image/{kind.lower()};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    content = base64.b64encode(buffer.getvalue()).decode()
+    return f"data:image/{kind.lower()};base64,{content}"

@@ -1,22 +1,29 @@
 """`evaluate`: how good a model is on labelled images."""
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.evaluation import directory, metrics, tables
-from train_pytorch_model.evaluation.metrics import Evaluation, Outcomes, outcomes_of
+from train_pytorch_model.evaluation import directory, metrics
+from train_pytorch_model.evaluation.metrics import Evaluation, outcomes_of
+from train_pytorch_model.evaluation.tables import EvaluatedImages
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.inference.explain import explain
-from train_pytorch_model.inference.predict import predict, report_unreadable_images
+from train_pytorch_model.inference.predict import (
+    PredictedBatch,
+    predict,
+    report_unreadable_images,
+)
 from train_pytorch_model.inputs.opening import ScoringInputs
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.networks.build import build_model
 from train_pytorch_model.quality.perceptual_hash import read_image_hashes
 from train_pytorch_model.quality.training_look_alikes import compare_with_training
-from train_pytorch_model.reports.evaluation_page import files_by_cell, render_evaluation
+from train_pytorch_model.reports.evaluation_page import EvaluationReport, render_evaluation
+from train_pytorch_model.reports.evaluation_values import files_by_cell
 from train_pytorch_model.reports.galleries import prediction_galleries
 
 
@@ -31,33 +38,64 @@ def evaluate(inputs: ScoringInputs, output: Path, world: World) -> Evaluation | 
     if not world.is_main:
         next(batches, None)  # predict with the main process, which alone gets them
         return None
-    spec, images = inputs.spec, inputs.images
-    unreadable: dict[int, str] = {}
-    parts: list[tuple[Outcomes, np.ndarray, np.ndarray]] = []
     with writing_directory(output, directory.META_CONTENT, "output") as root:
-        for batch in batches:
-            targets = images.class_indices[batch.indices]
-            parts.append((outcomes_of(targets, batch.probabilities), batch.indices, batch.hashes))
-            unreadable |= batch.unreadable
-        found, numbers, hashes = zip(*parts, strict=True)
-        outcomes, indices = metrics.join(found), np.concatenate(numbers)
-        num_unreadable = report_unreadable_images(inputs, unreadable, root)
-        evaluated = metrics.evaluate(outcomes, len(spec.categories))
-        known, is_hit = read_image_hashes(inputs.model.root), outcomes.target_ranks == 0
-        familiar = compare_with_training(known, np.concatenate(hashes), is_hit)
-        if seen := familiar.describe() if familiar else "":
-            logger.warning(seen)
-        mistakes = tables.prediction_rows(outcomes, evaluated.mistakes, images, indices)
-        directory.write_numbers(
-            root, evaluated, spec.categories, mistakes, num_unreadable, familiar
+        return _write_evaluation(inputs, root, world, batches)
+
+
+def _write_evaluation(
+    inputs: ScoringInputs, root: Path, world: World, batches: Iterator[PredictedBatch]
+) -> Evaluation:
+    spec = inputs.spec
+    evaluated, hashes, unreadable = _collect(inputs, batches)
+    num_unreadable = report_unreadable_images(inputs, unreadable, root)
+    evaluation = metrics.evaluate(evaluated.outcomes, len(spec.categories))
+
+    training_hashes = read_image_hashes(inputs.model.root)
+    look_alikes = compare_with_training(training_hashes, hashes, evaluated.outcomes.is_hit)
+    about_look_alikes = look_alikes.describe() if look_alikes else ""
+    if about_look_alikes:
+        logger.warning(about_look_alikes)
+
+    mistakes = evaluated.predictions(evaluation.mistakes)
+    directory.write_numbers(
+        root, evaluation, spec.categories, mistakes, num_unreadable, look_alikes
+    )
+    network = build_model(inputs.model, spec.categories).to(world.device)
+    galleries = prediction_galleries(
+        evaluation,
+        evaluated,
+        spec.framing.colours,
+        partial(explain, network, spec, inputs.images),
+        where_all_are=f"; all are in {directory.MISTAKES}",
+    )
+    page = render_evaluation(
+        EvaluationReport(
+            spec=spec,
+            dataset_name=inputs.images.root.resolve().name,
+            evaluation=evaluation,
+            galleries=galleries,
+            files=files_by_cell(evaluated),
+            num_unreadable=num_unreadable,
+            look_alikes=about_look_alikes,
         )
-        network = build_model(inputs.model, spec.categories).to(world.device)
-        heats = partial(explain, network, spec, images)
-        rest, colours = f"; all are in {directory.MISTAKES}", spec.framing.colours
-        galleries = prediction_galleries(evaluated, outcomes, images, indices, colours, heats, rest)
-        files = files_by_cell(outcomes, images, indices)
-        page = render_evaluation(
-            evaluated, spec, images.root.resolve().name, galleries, files, num_unreadable, seen
-        )
-        (root / directory.PAGE).write_text(page, encoding="utf-8")
-    return evaluated
+    )
+    (root / directory.PAGE).write_text(page, encoding="utf-8")
+    return evaluation
+
+
+def _collect(
+    inputs: ScoringInputs, batches: Iterator[PredictedBatch]
+) -> tuple[EvaluatedImages, np.ndarray, dict[int, str]]:
+    """Return the images with their outcomes, their hashes (N, 16), and why others are unreadable."""
+    outcomes = []
+    indices = []
+    hashes = []
+    unreadable: dict[int, str] = {}
+    for batch in batches:
+        targets = inputs.images.class_indices[batch.indices]
+        outcomes.append(outcomes_of(targets, batch.probabilities))
+        indices.append(batch.indices)
+        hashes.append(batch.hashes)
+        unreadable |= batch.unreadable
+    evaluated = EvaluatedImages(inputs.images, np.concatenate(indices), metrics.join(outcomes))
+    return evaluated, np.concatenate(hashes), unreadable

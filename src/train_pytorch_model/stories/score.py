@@ -23,7 +23,7 @@ from train_pytorch_model.inputs.opening import ScoringInputs
 from train_pytorch_model.networks.build import build_model
 from train_pytorch_model.quality import to_label
 from train_pytorch_model.quality.to_label import MostUncertain
-from train_pytorch_model.reports.galleries import EXPLAINED, render_explained
+from train_pytorch_model.reports.explained_page import EXPLAINED, render_explained
 
 UNKNOWN = -1  # the target of an image without a category that the model knows
 NUM_SHOWN = 10

@@ -16,16 +16,15 @@ from tests.painting import paint
 
 from train_pytorch_model.evaluation.metrics import evaluate, outcomes_of
 from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
-from train_pytorch_model.reports.evaluation_page import (
+from train_pytorch_model.reports.confusion_view import (
     HIT_COLOUR,
     MAX_MAP_CELLS,
     MAX_MAP_SIDE,
-    MAX_PAIRS,
-    MAX_ROWS,
     MISTAKE_COLOUR,
-    render_evaluation,
 )
-from train_pytorch_model.reports.galleries import Card, Fact, Gallery
+from train_pytorch_model.reports.evaluation_page import EvaluationReport, render_evaluation
+from train_pytorch_model.reports.evaluation_values import MAX_PAIRS, MAX_ROWS
+from train_pytorch_model.reports.gallery import Card, Fact, Gallery
 from train_pytorch_model.reports.page import MAX_NAME
 from train_pytorch_model.reports.pictures import thumbnail
 
@@ -43,11 +42,9 @@ def page_of(
     half = (0.5, 0.5, 0.5)
     spec = ClassifierSpec("resnet18", False, tuple(categories), Framing(32, 48, 1.0), half, half)
     mistakes = Gallery("mistakes", "Mistakes", "Look at `mistakes.csv`.", cards)
-    return Page(
-        render_evaluation(
-            evaluation, spec, dataset_name, [mistakes], {"0,1": [HOSTILE[1]]}, num_unreadable
-        )
-    )
+    files = {"0,1": [HOSTILE[1]]}
+    report = EvaluationReport(spec, dataset_name, evaluation, [mistakes], files, num_unreadable)
+    return Page(render_evaluation(report))
 
 
 def sure(

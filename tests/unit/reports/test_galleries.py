@@ -11,45 +11,36 @@ from tests.pages import Page, decoded
 from tests.painting import paint
 from tests.reports import make_report
 
-from train_pytorch_model.evaluation.metrics import Outcomes, evaluate, outcomes_of
-from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
+from train_pytorch_model.evaluation.metrics import evaluate, outcomes_of
+from train_pytorch_model.evaluation.tables import EvaluatedImages
+from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.image_classifier.decoding import DEFAULT_COLOURS
-from train_pytorch_model.reports.evaluation_page import MAX_CELL_FILES, files_by_cell
-from train_pytorch_model.reports.galleries import (
-    MAX_MISTAKES,
-    Card,
-    Fact,
-    Gallery,
-    Heat,
-    prediction_galleries,
-)
+from train_pytorch_model.reports.evaluation_values import MAX_CELL_FILES, files_by_cell
+from train_pytorch_model.reports.galleries import MAX_MISTAKES, prediction_galleries
+from train_pytorch_model.reports.gallery import Card, Fact, Gallery, Heat
 from train_pytorch_model.reports.pictures import THUMBNAIL_SIDE, thumbnail
 from train_pytorch_model.reports.training_report import render_report
 
 
-def painted(
-    tmp_path: Path, targets: Sequence[int], probabilities: np.ndarray
-) -> tuple[Outcomes, ImageDirectory, np.ndarray]:
-    """Outcomes of painted images, such as `a/0.png`, with these, and their indices."""
+def painted(tmp_path: Path, targets: Sequence[int], probabilities: np.ndarray) -> EvaluatedImages:
+    """Painted images, such as `a/0.png`, with these predictions."""
     for index, target in enumerate(targets):
         (tmp_path / "ab"[target]).mkdir(exist_ok=True)
         paint("red", index).save(tmp_path / "ab"[target] / f"{index}.png")
     images = open_image_directory(tmp_path, "Dataset")
-    return outcomes_of(images.class_indices, probabilities), images, np.arange(len(targets))
+    outcomes = outcomes_of(images.class_indices, probabilities)
+    return EvaluatedImages(images, np.arange(len(targets)), outcomes)
 
 
 def shown_of(
     tmp_path: Path, targets: Sequence[int], probabilities: np.ndarray
 ) -> Sequence[Gallery]:
     """The galleries of an evaluation of such images, of which the last one is deleted."""
-    outcomes, images, indices = painted(tmp_path, targets, probabilities)
-    images.path(len(targets) - 1).unlink()
-    evaluation = evaluate(outcomes, 2)
+    evaluated = painted(tmp_path, targets, probabilities)
+    evaluated.images.path(len(targets) - 1).unlink()
     return prediction_galleries(
-        evaluation,
-        outcomes,
-        images,
-        indices,
+        evaluate(evaluated.outcomes, 2),
+        evaluated,
         DEFAULT_COLOURS,
         lambda rows: [None] * len(rows),
         "; see the table",
@@ -73,8 +64,7 @@ def test_predictions_are_shown_with_their_pictures(tmp_path: Path) -> None:
 
 def test_the_cells_of_the_matrix_have_names_of_files(tmp_path: Path) -> None:
     probabilities = np.array([[0.1, 0.9]] * 7 + [[0.01, 0.99], [0.2, 0.8], [0.9, 0.1]])
-    outcomes, images, indices = painted(tmp_path, [0] * 8 + [1, 1], probabilities)
-    files = files_by_cell(outcomes, images, indices)
+    files = files_by_cell(painted(tmp_path, [0] * 8 + [1, 1], probabilities))
     assert set(files) == {"0,1", "1,1", "1,0"}
     assert (files["0,1"][:2], len(files["0,1"])) == (["a/7.png", "a/0.png"], MAX_CELL_FILES)
     assert (files["1,1"], files["1,0"]) == (["b/8.png"], ["b/9.png"])
@@ -132,16 +122,12 @@ def test_a_thumbnail_is_small_and_keeps_the_aspect_ratio(
 
 
 def test_heat_lies_over_mistakes_and_uncertain_images(tmp_path: Path) -> None:
-    outcomes, images, indices = painted(
-        tmp_path, [0, 0, 1], np.array([[0.1, 0.9], [0.51, 0.49], [0.0, 1.0]])
-    )
+    evaluated = painted(tmp_path, [0, 0, 1], np.array([[0.1, 0.9], [0.51, 0.49], [0.0, 1.0]]))
     heat = Heat("data:image/png;base64,", (0.25, 0, 0.5, 1))
     heats = {0: heat, 1: heat, 2: None}
     shown = prediction_galleries(
-        evaluate(outcomes, 2),
-        outcomes,
-        images,
-        indices,
+        evaluate(evaluated.outcomes, 2),
+        evaluated,
         DEFAULT_COLOURS,
         lambda chosen: [heats[index] for index in chosen.tolist()],
     )

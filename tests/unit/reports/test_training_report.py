@@ -232,7 +232,10 @@ def test_problems_in_the_data_are_listed() -> None:
 @pytest.mark.parametrize(
     ("changes", "note"),
     [
-        ({"seen": "2 of 5 validation images look alike."}, "2 of 5 validation images look alike."),
+        (
+            {"look_alikes": "2 of 5 validation images look alike."},
+            "2 of 5 validation images look alike.",
+        ),
         ({"stopped": "Stopped early: 3 epochs in a row."}, "Stopped early: 3 epochs in a row."),
         (
             {"losses": (1.0, 0.5)},
