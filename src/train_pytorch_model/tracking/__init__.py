@@ -1,3 +1,1 @@
-"""MLflow: a thread logs to a run while training goes on; the trained directory becomes an MLflow
-model.
-"""
+"""MLflow: a thread logs to a run as it trains; the trained directory becomes an MLflow model."""

@@ -1,5 +1,4 @@
-"""What MLflow imports to load a published model, into which this file is copied: to run the model's
-own code.
+"""What MLflow imports to load a published model, into which this file is copied.
 
 MLflow imports by name, and a process has one module of a name: with `image_classifier` itself, the
 second of two models would run the first one's code, and neither would load beside a user's package
@@ -15,14 +14,13 @@ from typing import Any
 
 
 def _load_pyfunc(path: str, model_config: dict[str, Any]) -> Any:
-    """Return the Python model that MLflow calls, for the weights file `path` of a published model."""
+    """Return the Python model that MLflow calls, for the weights file of a published model."""
     folder = Path(path).parent / "code" / "image_classifier"
     sources = b"".join(file.read_bytes() for file in sorted(folder.glob("*.py")))
     name = f"image_classifier_{hashlib.sha256(sources).hexdigest()[:16]}"
     if name not in sys.modules:
-        package, folders = folder / "__init__.py", [str(folder)]
         spec = importlib.util.spec_from_file_location(
-            name, package, submodule_search_locations=folders
+            name, folder / "__init__.py", submodule_search_locations=[str(folder)]
         )
         assert spec
         assert spec.loader

@@ -19,24 +19,23 @@ from train_pytorch_model.config.wording import reason_of
 from train_pytorch_model.distributed.waiting import in_thread
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.tracking.description import RunDescription
+from train_pytorch_model.tracking.mlflow_logs import hush_mlflow
 
 if TYPE_CHECKING:
     from train_pytorch_model.tracking.mlflow_run import MlflowRun
 
 
-CLOSING_S = (
-    60.0  # how long the end of a run waits for metrics: on a busy machine a new store took 30 s
-)
+# How long the end of a run waits for metrics: on a busy machine a new store took 30 s.
+CLOSING_S = 60.0
 STOPPING_S = 5.0  # the same for an interrupted run
 MAX_FAILURES = 3  # in a row; then nothing is sent until the end
-ANSWER_S = (
-    60.0  # for the number of epochs, before training starts: a cold node takes long to load mlflow
-)
+# For the number of epochs, before training starts: a cold node takes long to load mlflow.
+ANSWER_S = 60.0
 RUN_ID = "MLFLOW_RUN_ID"  # the variable that names the run of an Azure ML job
 
-# By default a dead server blocks each call for four minutes, and usage statistics delay the
-# process's end.
-ENVIRONMENT = {
+# Environment variables: by default a dead server blocks each call for four minutes, and usage
+# statistics delay the process's end.
+DEFAULTS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -44,15 +43,15 @@ ENVIRONMENT = {
 
 
 class MlflowTracker:
-    """Logs to an MLflow run in a thread, no epoch twice; what cannot be sent is tried again at the
-    end."""
+    """Logs to an MLflow run in a thread, no epoch twice.
+
+    What cannot be sent is tried again at the end.
+    """
 
     def __init__(self, description: RunDescription, run_id_path: Path) -> None:
-        self._description, self._run_id_path, self._started_ns = (
-            description,
-            run_id_path,
-            time.time_ns(),
-        )
+        self._description = description
+        self._run_id_path = run_id_path
+        self._started_ns = time.time_ns()
         # Records of epochs, and when they ended: MLflow may not be ready yet. Neither grows beyond
         # one record per epoch, each of a few numbers.
         self._queue: queue.SimpleQueue[tuple[Mapping[str, float], int] | None] = queue.SimpleQueue()
@@ -61,14 +60,14 @@ class MlflowTracker:
         self._files: Mapping[str, str] = {}
         self._run: MlflowRun | None = None
         self._num_failures = 0
-        # Of the usual priority: a niced thread lets go of the GIL late, and then costs training 3
-        # s, not 2.
+        # Of the usual priority: a niced thread lets go of the GIL late, and then costs training
+        # 3 s, not 2.
         self._thread = threading.Thread(target=self._send_all, daemon=True, name="mlflow")
         self._ends_as: str | None = None
         self._is_left_alone = False
 
     def __enter__(self) -> Self:
-        _set_environment()
+        _set_defaults()
         self._thread.start()
         return self
 
@@ -83,38 +82,38 @@ class MlflowTracker:
             self._is_left_alone = True  # its errors from now on are due to the shutdown
 
     def log(self, record: Mapping[str, float]) -> None:
-        """Log an epoch: `epoch`, counted from 1, `step`, and the metrics under their documented
-        names.
-        """
+        """Log an epoch: `epoch`, counted from 1, `step`, and metrics by their documented names."""
         self._queue.put((record, time.time_ns()))
 
     def conclude(self, metrics: Mapping[str, float], files: Mapping[str, str]) -> None:
         """Add metrics of the published model, and text files by name, which are sent at the end."""
-        self._conclusions, self._files = metrics, files
+        self._conclusions = metrics
+        self._files = files
 
     def _send_all(self) -> None:
         # Nothing yet: this imports MLflow and opens a run, while training begins.
         self._try_to_send()
-        while (epoch := self._queue.get()) is not None:
+        for epoch in iter(self._queue.get, None):
             self._unsent.append(epoch)
             if self._num_failures < MAX_FAILURES:  # otherwise the server is unreachable
                 self._try_to_send()
         try:
-            run = self._send()
-            run.log_metrics(self._conclusions, time.time_ns() // 1_000_000)
-            try:
-                for name, text in self._files.items():
-                    run.attach(name, text)
-            except (
-                Exception
-            ) as error:  # as below, from the artifact store, which may be a different one
-                self._warn(f"the report ({reason_of(error)})")
-            if self._ends_as:
-                run.end(self._ends_as)
-            if self._ends_as == "FINISHED" and run.where:
-                logger.info(run.where)
+            self._conclude(self._send())
         except Exception as error:  # servers, networks and client libraries raise all kinds
             self._warn(f"all metrics ({reason_of(error)}); metrics.jsonl has them")
+
+    def _conclude(self, run: "MlflowRun") -> None:
+        """Send what is known at the end. May raise anything."""
+        run.log_metrics(self._conclusions, time.time_ns() // 1_000_000)
+        try:
+            for name, text in self._files.items():
+                run.attach(name, text)
+        except Exception as error:  # of the artifact store, which may be another server
+            self._warn(f"the report ({reason_of(error)})")
+        if self._ends_as:
+            run.end(self._ends_as)
+        if self._ends_as == "FINISHED" and run.page:
+            logger.info(run.page)
 
     def _try_to_send(self) -> None:
         try:
@@ -147,14 +146,17 @@ class MlflowTracker:
             logger.warning(f"MLflow does not have {missing}.")
 
 
-def _set_environment() -> None:
-    for name, value in ENVIRONMENT.items():
+def _set_defaults() -> None:
+    for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)
 
 
 def earlier_epochs() -> int:
-    """The epochs of earlier starts in an Azure ML job's run; 0, with a warning, if that is unknown."""
-    _set_environment()
+    """Return the number of epochs that earlier starts have logged to an Azure ML job's run.
+
+    It is 0, with a warning, if that is unknown.
+    """
+    _set_defaults()
     run_id = os.environ.get(RUN_ID)
     if not run_id:
         return 0
@@ -164,6 +166,7 @@ def earlier_epochs() -> int:
 
         from train_pytorch_model.tracking.mlflow_run import LAST_METRIC
 
+        hush_mlflow()
         return len(mlflow.MlflowClient().get_metric_history(run_id, LAST_METRIC))
 
     try:  # in a thread: a server that is unreachable blocks the client for minutes
@@ -173,8 +176,7 @@ def earlier_epochs() -> int:
         if getattr(error, "error_code", "") != "RESOURCE_DOES_NOT_EXIST":
             logger.warning(
                 "MLflow does not say whether an earlier start of this job has trained. If one has,"
-                " its epochs"
-                " are trained again."
+                " its epochs are trained again."
             )
         return 0
 
@@ -183,7 +185,8 @@ def earlier_copies(folder: Path, scratch: Path) -> Iterator[Path]:
     """Yield copies of `folder`, of outputs/, from retry_002/, retry_001/, … and the first start."""
     import mlflow
 
-    client, run_id = mlflow.MlflowClient(), os.environ[RUN_ID]
+    client = mlflow.MlflowClient()
+    run_id = os.environ[RUN_ID]
     try:
         names = [file.path for file in client.list_artifacts(run_id)]
         retries = sorted((name for name in names if re.fullmatch(r"retry_\d+", name)), reverse=True)
