@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from train_pytorch_model.azure.request import Submission
+from train_pytorch_model.azure.submission import Submission
 
 CLOUD = "azureml:flowers:1"
 

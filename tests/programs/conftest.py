@@ -150,13 +150,12 @@ def service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AzureService:
     from azure.ai.ml.operations._run_history_constants import RunHistoryConstants
     from azure.core.pipeline.transport import RequestsTransport
 
-    from train_pytorch_model.azure import service
-    from train_pytorch_model.stories import submit as submitting
+    from train_pytorch_model.azure import service, watch
 
     azure_service = AzureService(computes={"gpu-cluster": cluster("gpu-cluster", T4, 4)})
-    now = itertools.count(0.0, submitting.POLL_S)
+    now = itertools.count(0.0, watch.POLL_S)
     clock = SimpleNamespace(monotonic=lambda: next(now), sleep=lambda _: None)
-    monkeypatch.setattr(submitting, "time", clock)
+    monkeypatch.setattr(watch, "time", clock)
     monkeypatch.setattr(service, "DefaultAzureCredential", Credential)
     monkeypatch.setattr(
         HTTPAdapter, "send", lambda adapter, request, **_: azure_service.send(adapter, request)

@@ -20,7 +20,7 @@ from tests.programs.azure_service import (
 from tests.programs.program import assert_refused, run_process
 from tests.programs.submitting import DATA, FOUR_T4, MODEL, ON_A_WORKSTATION, T4, submit
 from train_pytorch_model.azure.job_folder import components_version, copy_project, environment_yaml
-from train_pytorch_model.azure.request import Submission
+from train_pytorch_model.azure.submission import Submission
 
 pytestmark = ON_A_WORKSTATION
 ENVIRONMENT_FILES = ("Dockerfile", "environment.yaml", "requirements.txt", "constraints.txt")

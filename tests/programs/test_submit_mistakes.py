@@ -188,7 +188,8 @@ def test_a_refusal_by_azure_is_reported_without_signatures(service: AzureService
 
 
 def test_a_job_that_the_client_refuses_is_reported_in_one_sentence(tmp_path: Path) -> None:
-    from train_pytorch_model.azure.service import ServiceError, load_valid_job
+    from train_pytorch_model.azure.client_errors import ServiceError
+    from train_pytorch_model.azure.service import load_valid_job
 
     submit(*DATA, "--architecture", "resnet18", "--dry-run", tmp_path / "job")
     job = tmp_path / "job" / "job.yaml"

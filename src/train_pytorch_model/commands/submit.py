@@ -4,7 +4,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from train_pytorch_model.azure.request import DATA, VARIABLES, Submission, Workspace
+from train_pytorch_model.azure.rules import check_submission, problems_of_environment
+from train_pytorch_model.azure.submission import DATA, Submission
+from train_pytorch_model.azure.workspace import VARIABLES, Workspace
 from train_pytorch_model.config.options import OptionalName, OptionalPath, Switch
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats.image_directory import open_image_directory
@@ -46,49 +48,62 @@ class Submit(Submission):
         """Check everything, then submit the job and watch it, or write it for --dry-run."""
         set_up(quiet=self.quiet)
         if self.register_components and not (self.training_dataset or self.validation_dataset):
-            workspace = self._workspace()
-            if problems := "\n".join(self.problems_of_environment()):
-                raise ParameterError(problems)
-            from train_pytorch_model.stories.submit import register
+            self._register_components()
+        else:
+            self._submit()
 
-            register(self, workspace)
-            return
-        self.check()
+    def _register_components(self) -> None:
+        workspace = self._workspace()
+        problems = "\n".join(problems_of_environment(self))
+        if problems:
+            raise ParameterError(problems)
+
+        from train_pytorch_model.stories.register_components import register_components
+
+        register_components(self, workspace)
+
+    def _submit(self) -> None:
+        check_submission(self)
+        self._check_limit_and_outputs()
+        if self.dry_run is not None:
+            self._check_local_data()
+            from train_pytorch_model.stories.write_job import write_job
+
+            write_job(self, self.dry_run)
+        else:
+            workspace = self._workspace()
+            self._check_local_data()
+            from train_pytorch_model.stories.submit import submit
+
+            submit(self, workspace)
+
+    def _check_limit_and_outputs(self) -> None:
         if self.wait_limit is not None and self.wait_limit < 0:
             raise ParameterError(
                 f"The wait limit should not be negative: --wait-limit is {self.wait_limit}."
             )
         if self.wait_limit == 0 and self.download:
             raise ParameterError("--wait-limit 0 only submits: there is nothing to --download yet.")
-        for name, path in (("download", self.download), ("dry_run", self.dry_run)):
-            if path is not None:
-                check_output(path, name)
-        target = self.dry_run or self._workspace()
-        self._check_local_data()
-
-        from train_pytorch_model.stories.submit import submit, write
-
-        if isinstance(target, Path):
-            write(self, target)
-        else:
-            submit(self, target)
+        if self.download is not None:
+            check_output(self.download, "download")
+        if self.dry_run is not None:
+            check_output(self.dry_run, "dry_run")
 
     def _workspace(self) -> Workspace:
-        flags = {name: getattr(self, name) for name in VARIABLES}
-        return Workspace.find(flags, self.config, os.environ, Path.cwd())
+        options = {name: getattr(self, name) for name in VARIABLES}
+        return Workspace.find(options, self.config, os.environ, Path.cwd())
 
     def _check_local_data(self) -> None:
         """Find mistakes that a node would report only after minutes.
 
         Data in the cloud is not checked.
         """
-        local = {name: place for name, place in self.data().items() if isinstance(place, Path)}
+        local = {name: path for name, path in self.data().items() if isinstance(path, Path)}
         model, training, validation = map(local.get, DATA)
         if training and validation and model:
             epochs = self.parameters.epochs
-            for warning in opening.open_training_inputs(
-                model, training, validation, epochs
-            ).warnings:
+            inputs = opening.open_training_inputs(model, training, validation, epochs)
+            for warning in inputs.warnings:
                 logger.warning(warning)
             return
         if model:

@@ -132,7 +132,7 @@ def _require_same_options(options: Mapping[str, str], world: World) -> None:
 def _warn_of_other_images(inputs: OpenedInputs | ScoringInputs | None, world: World) -> None:
     """Warn of hosts whose images differ from rank 0's.
 
-    Images that are missing there are rejected when they are read.
+    Images that are missing there are unreadable.
     """
     hashes = world.gather([None if inputs is None else _sha256(inputs)])
     others = [str(rank) for rank, sha256 in enumerate(hashes) if sha256 not in (None, hashes[0])]

@@ -11,7 +11,8 @@ from tests.submissions import submission
 
 from train_pytorch_model.azure import job_folder
 from train_pytorch_model.azure.job_folder import component_files, environment_yaml, write_job_folder
-from train_pytorch_model.azure.request import Submission
+from train_pytorch_model.azure.rules import problems_of_environment
+from train_pytorch_model.azure.submission import Submission
 from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.errors import UnfinishedOutputError
 from train_pytorch_model.formats.outputs import owning_directory
@@ -131,7 +132,7 @@ def test_an_environment_of_the_workspace_is_referenced(name: str) -> None:
 def test_an_environment_of_a_registry_is_referenced() -> None:
     registered = "azureml://registries/ours/environments/mine/versions/1"
     submission = Submission(environment=registered)
-    assert list(submission.problems_of_environment()) == []
+    assert list(problems_of_environment(submission)) == []
     assert environment_yaml(submission, ROOT) == registered
 
 

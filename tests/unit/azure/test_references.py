@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.azure.request import parse_data
+from train_pytorch_model.azure.references import parse_assignments, parse_data
 from train_pytorch_model.errors import ParameterError
-
-T4, FOUR_T4 = "Standard_NC4as_T4_v3", "Standard_NC64as_T4_v3"
 
 
 @pytest.mark.parametrize(
@@ -72,3 +70,10 @@ def test_invalid_references_are_refused(text: str, message: str) -> None:
         parse_data(text, "data")
     assert str(caught.value).startswith(message)
     assert "secret" not in str(caught.value)
+
+
+def test_assignments_are_parsed() -> None:
+    assert parse_assignments(("A=1", "B=x=y", "C="), "tags") == {"A": "1", "B": "x=y", "C": ""}
+    for wrong in ("A", "=1"):
+        with pytest.raises(ParameterError, match=f"--tags {wrong}: expected NAME=VALUE"):
+            parse_assignments((wrong,), "tags")

@@ -6,15 +6,8 @@ from typing import Any
 import pytest
 from tests.submissions import submission
 
-from train_pytorch_model.azure.request import (
-    DEFAULT_VM_SIZE,
-    Cluster,
-    Submission,
-    parse_assignments,
-)
+from train_pytorch_model.azure.rules import check_submission
 from train_pytorch_model.errors import ParameterError
-
-T4, FOUR_T4 = "Standard_NC4as_T4_v3", "Standard_NC64as_T4_v3"
 
 
 @pytest.mark.parametrize(
@@ -54,7 +47,7 @@ T4, FOUR_T4 = "Standard_NC4as_T4_v3", "Standard_NC64as_T4_v3"
 )
 def test_invalid_nodes_are_refused(nodes: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError) as caught:
-        submission(**nodes).check()
+        check_submission(submission(**nodes))
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
 
@@ -117,7 +110,7 @@ def test_invalid_nodes_are_refused(nodes: dict[str, Any], message: str) -> None:
 )
 def test_a_submission_that_cannot_work_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError) as caught:
-        submission(**changes).check()
+        check_submission(submission(**changes))
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
 
@@ -137,89 +130,12 @@ def test_an_invalid_conda_file_is_refused(
     if content is not None:
         path.write_text(content)
     with pytest.raises(ParameterError) as caught:
-        submission(conda_file=path).check()
+        check_submission(submission(conda_file=path))
     assert str(caught.value).startswith(f"--conda-file {path}")
     assert str(caught.value).endswith(message)
 
 
 def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(ParameterError) as caught:
-        submission(pretrained=True, instance_count=0, environment="mine").check()
+        check_submission(submission(pretrained=True, instance_count=0, environment="mine"))
     assert str(caught.value).count("\n") == 2
-
-
-@pytest.mark.parametrize(
-    ("cluster", "nodes", "gpus", "message"),
-    [
-        (
-            Cluster("k8s", "kubernetes"),
-            {"instance_count": 2},
-            None,
-            "Several nodes need an AmlCompute cluster: k8s is of type kubernetes, and"
-            " --instance-count is 2.",
-        ),
-        (
-            Cluster("gpu", "amlcompute", T4, 2),
-            {"instance_count": 3},
-            1,
-            "Node count should be at most the cluster's maximum: --instance-count is 3, and gpu has"
-            " at most 2"
-            " nodes. Raise it with `az ml compute update --name gpu --max-instances 3`.",
-        ),
-        (
-            Cluster("gpu", "amlcompute", T4, 2),
-            {"vm_size": FOUR_T4},
-            1,
-            f"gpu exists, and its nodes are {T4}: --vm-size {FOUR_T4} does not fit. Leave it out,"
-            " or name"
-            " another cluster.",
-        ),
-        (
-            Cluster("gpu", "amlcompute", T4, 2),
-            {"low_priority": True},
-            1,
-            "gpu exists, and its nodes are not of low priority: --low-priority does not fit. Leave"
-            " it out, or"
-            " name another cluster.",
-        ),
-        (
-            Cluster("gpu", "amlcompute", FOUR_T4, 2),
-            {"process_count_per_instance": 5},
-            4,
-            "Process count per node should be at most the GPUs of a node:"
-            " --process-count-per-instance is 5,"
-            f" and {FOUR_T4} has 4.",
-        ),
-    ],
-)
-def test_requests_beyond_a_cluster_are_reported(
-    cluster: Cluster, nodes: dict[str, Any], gpus: int | None, message: str
-) -> None:
-    assert list(cluster.problems(Submission(**nodes), gpus)) == [message]
-
-
-@pytest.mark.parametrize(
-    ("cluster", "nodes", "gpus"),
-    [
-        (Cluster("gpu", "amlcompute", T4, 2), {"instance_count": 2, "vm_size": T4.upper()}, 1),
-        (Cluster("gpu", "amlcompute", FOUR_T4, 1), {"process_count_per_instance": 4}, 4),
-        (Cluster("cpu", "amlcompute", "Standard_D2_v2", 1), {"process_count_per_instance": 1}, 0),
-        (Cluster("k8s", "kubernetes"), {"process_count_per_instance": 4}, None),
-    ],
-)
-def test_requests_within_a_cluster_pass(
-    cluster: Cluster, nodes: dict[str, Any], gpus: int | None
-) -> None:
-    assert list(cluster.problems(Submission(**nodes), gpus)) == []
-
-
-def test_assignments_are_parsed() -> None:
-    assert parse_assignments(("A=1", "B=x=y", "C="), "tags") == {"A": "1", "B": "x=y", "C": ""}
-    for wrong in ("A", "=1"):
-        with pytest.raises(ParameterError, match=f"--tags {wrong}: expected NAME=VALUE"):
-            parse_assignments((wrong,), "tags")
-
-
-def test_a_new_cluster_has_gpus_and_enough_nodes_for_the_job() -> None:
-    nodes = Submission(instance_count=4)
-    assert (nodes.new_vm_size, nodes.new_max_nodes) == (DEFAULT_VM_SIZE, 4)

@@ -5,11 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.azure.request import Workspace
+from train_pytorch_model.azure.workspace import Workspace
 from train_pytorch_model.errors import ParameterError
-
-T4, FOUR_T4 = "Standard_NC4as_T4_v3", "Standard_NC64as_T4_v3"
-
 
 FLAGS: Mapping[str, str | None] = {
     "subscription_id": None,
