@@ -23,7 +23,7 @@ def write_image_directory(
     with writing_image_directory(path, image_schema(categories), "output") as writer:
         for index, (name, data, category) in enumerate(images):
             row = image_row(f"{IMAGE_FOLDER}/{name}", index, category)
-            writer.place(row).write_bytes(data)
+            writer.path_for(row).write_bytes(data)
             writer.add(row)
 
 

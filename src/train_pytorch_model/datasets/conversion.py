@@ -148,7 +148,7 @@ def convert(source: Source, output: Path) -> int:
             Raises `OSError`.
             """
             path = source.folder / images.file_names[index]
-            target = writer.place(images.converted_row(index))
+            target = writer.path_for(images.converted_row(index))
             if path in source.unreadable:
                 return source.unreadable[path]
             try:

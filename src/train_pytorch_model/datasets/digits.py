@@ -35,7 +35,7 @@ def write_digits(output: Path) -> list[Path]:
             for index, digit in enumerate(indices):
                 number = digits.target[digit]
                 row = image_row(f"{IMAGE_FOLDER}/{number}_{index}.png", index, NAMES[number])
-                _enlarge(digits.images[digit]).save(writer.place(row), "PNG")
+                _enlarge(digits.images[digit]).save(writer.path_for(row), "PNG")
                 writer.add(row)
     return directories
 

@@ -58,7 +58,7 @@ def _fill(writer: ImageDirectoryWriter, part: ImageDirectory, bar: Bar) -> None:
 
     def new_target(row: dict[str, Any]) -> Path | None:
         """Return where to copy the file of a row; None if an earlier row has copied it."""
-        target = writer.place(row)
+        target = writer.path_for(row)
         is_new = str(target) not in targets
         targets.add(str(target))
         return target if is_new else None

@@ -1,5 +1,4 @@
-"""ImageDirectory: images with or without categories, of this package or the designer, or plain
-class folders.
+"""ImageDirectory: images with or without categories, also the designer's, or plain class folders.
 
     _meta.yaml      type: ImageDirectory
                     extension: {}
@@ -8,9 +7,9 @@ class folders.
                     schema: _schema.json
     images.lst      one JSON object per line, in item order, no blank lines:
                     {"image_info": {"file_name": "image/1_134.jpg"}, "category": "dog", "id": 134}
-                    convert and split add "original" to "image_info": the file's previous name (informational)
-    _schema.json    the columns; the image column names the key of the file reference (`image_ref`), the
-                    category column declares the categories with their ids
+                    convert and split add "original" to "image_info", for information:
+                    the file's previous name
+    _schema.json    the columns, see `schema`; the category column declares the categories
     _samples.json   the first rows, the image as base64 under "image"
     image/…         the files
 
@@ -46,11 +45,13 @@ IMAGE_LIST = "images.lst"
 IMAGE_FOLDER = "image"
 ORIGINAL = "original"
 MAX_ORIGINAL = 4096  # characters; Linux limits a path to as many bytes
-LABELS_HINT = "Training needs a category for every image: one folder per category, or a labelled ImageDirectory."
+LABELS_HINT = (
+    "Training needs a category for every image: one folder per category, or a labelled"
+    " ImageDirectory."
+)
 HINT = (
     "An image directory holds one folder per category with the images in it, or what Convert to"
-    " Image"
-    " Directory writes."
+    " Image Directory writes."
 )
 FILE_HINT = (
     f"{HINT} To make one from an archive or a list of images, run `python -m train_pytorch_model"
@@ -65,22 +66,22 @@ class ImageDirectory(Listing):
 
     root: Path  # the file names are relative to it
     port: str  # its name in messages, such as `Training dataset`
-    rows: (
-        np.ndarray
-    )  # (N,), int64: the item's place in `images.lst` or in the listing, counted from 0
+    # (N,), int64: the index of the item in `images.lst` or in the listing, counted from 0.
+    rows: np.ndarray
 
     @property
     def title(self) -> str:
+        """Return how messages call the directory."""
         return f'{self.port} "{self.root}"'
 
     @property
     def name(self) -> str:
-        """Of the folder; the rest of its path is private."""
+        """Return the name of the folder; the rest of its path is private."""
         return self.root.resolve().name
 
     @property
     def _is_copy(self) -> bool:
-        """Whether there is an image list; else these are plain folders."""
+        """Return whether there is an image list; else these are plain folders."""
         return (self.root / META).exists()
 
     def __len__(self) -> int:
@@ -104,48 +105,56 @@ class ImageDirectory(Listing):
 
     def without(self, indices: Sequence[int] | np.ndarray) -> "ImageDirectory":
         """Return the same directory without the images at `indices`."""
-        return self.select(np.setdiff1d(np.arange(len(self)), indices)) if len(indices) else self
+        if not len(indices):
+            return self
+        return self.select(np.setdiff1d(np.arange(len(self)), indices))
 
-    def places_in(self, whole: "ImageDirectory", indices: Sequence[int] | np.ndarray) -> np.ndarray:
+    def indices_in(
+        self, whole: "ImageDirectory", indices: Sequence[int] | np.ndarray
+    ) -> np.ndarray:
         """Map indices in this directory to indices in `whole`, of which it is a part."""
         return np.searchsorted(whole.rows, self.rows[indices])
 
     def with_categories(self, categories: Sequence[str]) -> "ImageDirectory":
-        """Return the same images with class indices into `categories`: its own reordered, or a
-        superset.
+        """Return the same images with class indices into `categories`.
+
+        These are the directory's categories in another order, or a superset.
         """
-        place = {listing.comparable(name): index for index, name in enumerate(categories)}
-        table = np.asarray(
-            [place[listing.comparable(name)] for name in self.categories], dtype=np.int32
+        index_of = {listing.comparable(name): index for index, name in enumerate(categories)}
+        new_indices = np.asarray(
+            [index_of[listing.comparable(name)] for name in self.categories], dtype=np.int32
         )
-        return replace(self, categories=tuple(categories), class_indices=table[self.class_indices])
+        return replace(
+            self, categories=tuple(categories), class_indices=new_indices[self.class_indices]
+        )
 
     def warnings(self) -> list[str]:
         """Return warnings about empty categories, repeated files and skipped entries."""
         warnings = []
-        counts = self.class_counts() if self.categories else ()
-        if empty := [
-            repr(name) for name, count in zip(self.categories, counts, strict=True) if count == 0
-        ]:
+        empty = []
+        if self.categories:
+            without_images = np.flatnonzero(self.class_counts() == 0)
+            empty = [repr(self.categories[index]) for index in without_images]
+        if empty:
             warnings.append(f"{self.title} has no image of category{bulleted(empty)}")
         if self.repeated:
             warnings.append(
                 f"{self.title} lists images more than once: {self.repeated:,} rows repeat the file"
-                " of an"
-                " earlier row. Each row counts as an image."
+                " of an earlier row. Each row counts as an image."
             )
         if self.ignored:
-            found = ", ".join(f"{what}: {count:,}" for what, count in self.ignored.items())
-            warnings.append(f"{self.title}: skipped: {found}.")
+            entries = ", ".join(f"{what}: {count:,}" for what, count in self.ignored.items())
+            warnings.append(f"{self.title}: skipped: {entries}.")
         return warnings
 
     def require_labels(self, hint: str = LABELS_HINT) -> None:
-        """Raise `NotLabeledDatasetError` if there are no categories, or few of the images have one."""
+        """Raise `NotLabeledDatasetError` if there are no categories, or few images have one."""
         loose = self.ignored.get(listing.LOOSE, 0)
-        if self.categories and loose > len(self):
+        if self.categories and loose <= len(self):
+            return
+        if self.categories:
             hint = f"{loose:,} images are beside its folders, and {len(self):,} in them. {hint}"
-        if not self.categories or loose > len(self):
-            raise NotLabeledDatasetError(f"{self.port} {self.root}", hint)
+        raise NotLabeledDatasetError(f"{self.port} {self.root}", hint)
 
     def read_rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield each file's name before it was copied, or "", and its row.
@@ -154,11 +163,14 @@ class ImageDirectory(Listing):
         """
         reference = schema.image_column(self.read_schema())[1] if self._is_copy else ""
         for name, row in zip(self.file_names, self.read_listed_rows(), strict=False):
+            original = ""
             file = row.get(reference)
-            file = file if isinstance(file, dict) and file.get("file_name") == name else {}
-            original = file.get(ORIGINAL, "")
-            text = original[:MAX_ORIGINAL] if isinstance(original, str) else ""
-            yield text, {column: row.get(column) for column in self.columns}
+            if isinstance(file, dict) and file.get("file_name") == name:
+                original = file.get(ORIGINAL, "")
+            if not isinstance(original, str):
+                original = ""
+            columns = {column: row.get(column) for column in self.columns}
+            yield original[:MAX_ORIGINAL], columns
 
     def original_names(self, indices: np.ndarray) -> list[str]:
         """Return the name of each image's file before it was copied; empty if unknown."""
@@ -184,44 +196,43 @@ class ImageDirectory(Listing):
         with (self.root / list_name).open("rb") as file:
             for row in self.rows.tolist():
                 for line in islice(file, row - following, row - following + 1):
-                    # Opening checks only image and category: other columns may hold oversized
-                    # numbers.
-                    try:
-                        listed: dict[str, Any] = json.loads(line)
-                    except (ValueError, RecursionError) as error:
-                        reason = str(error).partition(";")[0]  # the rest is advice for programmers
-                        text = f"{list_name}:{row + 1}: the row cannot be read: {reason}."
-                        hint = "Correct the row, or leave it out."
-                        raise InvalidDatasetError(self.title, text, hint) from error
-                    yield listed
+                    yield self._parse_row(line, f"{list_name}:{row + 1}")
                 following = row + 1
 
+    def _parse_row(self, line: bytes, where: str) -> dict[str, Any]:
+        # Opening checks only image and category: other columns may hold oversized numbers.
+        try:
+            row: dict[str, Any] = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            reason = str(error).partition(";")[0]  # the rest is advice for programmers
+            text = f"{where}: the row cannot be read: {reason}."
+            hint = "Correct the row, or leave it out."
+            raise InvalidDatasetError(self.title, text, hint) from error
+        return row
+
     def converted_row(self, index: int) -> dict[str, Any]:
-        """Return the row that convert writes for an image of plain folders: short names in
-        categories.
+        """Return the row that convert writes for an image of plain folders.
+
+        The file of an image with a category gets a short name.
         """
-        row, class_index, name = (
-            int(self.rows[index]),
-            int(self.class_indices[index]),
-            self.file_names[index],
-        )
-        is_labelled, suffix = class_index != UNLABELLED, PurePosixPath(name).suffix
-        if not is_labelled and is_utf8(name):  # the list cannot hold undecodable bytes
+        row = int(self.rows[index])
+        class_index = int(self.class_indices[index])
+        name = self.file_names[index]
+        suffix = PurePosixPath(name).suffix
+        if class_index != UNLABELLED:
+            converted = f"{IMAGE_FOLDER}/{class_index}_{row}{suffix}"
+            return image_row(converted, row, self.categories[class_index], name)
+        if is_utf8(name):
             return image_row(f"{IMAGE_FOLDER}/{name}", row, None)
-        converted = f"{IMAGE_FOLDER}/{class_index if is_labelled else 'unnamed'}_{row}{suffix}"
-        return image_row(
-            converted, row, self.categories[class_index] if is_labelled else None, name
-        )
+        # The list cannot hold undecodable bytes.
+        return image_row(f"{IMAGE_FOLDER}/unnamed_{row}{suffix}", row, None, name)
 
     def read_schema(self) -> dict[str, Any]:
-        """Return the content of `_schema.json`; for plain folders, the one that convert would
-        write.
-        """
+        """Return the content of `_schema.json`; of plain folders, what convert would write."""
         if not self._is_copy:
             return schema.image_schema(self.categories)
-        return reading.read_json(
-            self.root / reading.read_yaml(self.root / META)["schema"], dict[str, Any]
-        )
+        meta = reading.read_yaml(self.root / META)
+        return reading.read_json(self.root / meta["schema"], dict[str, Any])
 
     def fingerprint(self) -> str:
         """Return the sha256 of the categories, the file names and the class indices."""
@@ -235,10 +246,32 @@ class ImageDirectory(Listing):
 def open_image_directory(root: Path, port: str) -> ImageDirectory:
     """Open and check the input `port`. Raises `InvalidDatasetError`, `NotLabeledDatasetError`."""
     title = f'{port} "{root}"'
+    names = _entries(root, title)
+    if INCOMPLETE in names or (META not in names and names & {IMAGE_LIST, schema.SCHEMA}):
+        again = "Run the program that writes it again."
+        raise InvalidDatasetError(title, f"it is incomplete: {META} is not written yet.", again)
+    try:
+        if META in names:
+            images = image_list.read_image_list(root)
+        else:
+            images = listing.read_plain_folders(root)
+    except listing.UnlabelledRowsError as error:
+        raise NotLabeledDatasetError(f"{port} {root}", f"{error}\n{LABELS_HINT}") from error
+    except listing.NestedDataSetError as error:
+        folders = sorted(name for name in names if (root / name).is_dir())
+        data_set = str(root / _data_set_for(port, [error.name, *folders]))
+        hint = f"Name one data set, such as {data_set!r}."
+        raise InvalidDatasetError(title, str(error), hint) from error
+    except reading.MalformedFileError as error:
+        raise InvalidDatasetError(title, str(error), HINT) from error
+    return images_of(images, root, port)
+
+
+def _entries(root: Path, title: str) -> set[str]:
+    """Return the names in a directory. Raises `InvalidDatasetError` if there are none."""
     if not os.path.exists(root):
-        kind = (
-            "file or directory" if root.suffix else "directory"
-        )  # an image or an archive may be meant
+        # An image or an archive may be meant.
+        kind = "file or directory" if root.suffix else "directory"
         raise InvalidDatasetError(title, reading.explain_missing(root, kind), HINT)
     if not root.is_dir():
         is_image = listing.suffix_of(root.name) in SUFFIXES
@@ -250,48 +283,38 @@ def open_image_directory(root: Path, port: str) -> ImageDirectory:
         raise InvalidDatasetError(title, f"it cannot be listed: {error.strerror}.") from error
     if not names:
         raise InvalidDatasetError(title, "it is empty.", HINT)
-    if INCOMPLETE in names or (META not in names and names & {IMAGE_LIST, schema.SCHEMA}):
-        again = "Run the program that writes it again."
-        raise InvalidDatasetError(title, f"it is incomplete: {META} is not written yet.", again)
-    try:
-        found = (
-            image_list.read_image_list(root) if META in names else listing.read_plain_folders(root)
-        )
-    except listing.UnlabelledRowsError as error:
-        raise NotLabeledDatasetError(f"{port} {root}", f"{error}\n{LABELS_HINT}") from error
-    except listing.NestedDataSetError as error:
-        wanted = (
-            "val" if port.startswith("Validation") else "test" if port == "Dataset" else "train"
-        )
-        parts = [error.name, *sorted(name for name in names if (root / name).is_dir())]
-        inner = str(root / next((name for name in parts if name.startswith(wanted)), error.name))
-        raise InvalidDatasetError(
-            title, str(error), f"Name one data set, such as {inner!r}."
-        ) from error
-    except reading.MalformedFileError as error:
-        raise InvalidDatasetError(title, str(error), HINT) from error
-    return images_of(found, root, port)
+    return names
 
 
-def images_of(found: Listing, root: Path, port: str) -> ImageDirectory:
+def _data_set_for(port: str, folders: Sequence[str]) -> str:
+    """Return the folder that is named like the port, or else the first one."""
+    start = "train"
+    if port.startswith("Validation"):
+        start = "val"
+    elif port == "Dataset":
+        start = "test"
+    return next((folder for folder in folders if folder.startswith(start)), folders[0])
+
+
+def images_of(images: Listing, root: Path, port: str) -> ImageDirectory:
     """Return the image directory of a listing of `root`.
 
     Raises `InvalidDatasetError` if it has no image.
     """
-    if len(found.file_names) == 0:
+    if len(images.file_names) == 0:
         reason = f"no image in it ({' '.join(sorted(SUFFIXES))})."
-        others = bulleted([f"{what}: {count:,}" for what, count in found.ignored.items()])
-        hint = HINT + (f" Found instead:{others}" if others else "")
+        others = bulleted([f"{what}: {count:,}" for what, count in images.ignored.items()])
+        hint = f"{HINT} Found instead:{others}" if others else HINT
         raise InvalidDatasetError(f'{port} "{root}"', reason, hint)
-    rows = np.arange(len(found.file_names), dtype=np.int64)
-    return ImageDirectory(**vars(found), root=root, port=port, rows=rows)
+    rows = np.arange(len(images.file_names), dtype=np.int64)
+    return ImageDirectory(**vars(images), root=root, port=port, rows=rows)
 
 
 @contextmanager
 def writing_image_directory(
     path: Path, schema_content: Mapping[str, Any], name: str
 ) -> "Iterator[ImageDirectoryWriter]":
-    """Open a new or empty directory to fill.
+    """Open a new or empty directory to fill, for a `with`.
 
     Raises `OutputDirectoryError`, also for an `OSError` within.
     """
@@ -323,7 +346,7 @@ class ImageDirectoryWriter:
         self._make_folder = cache(lambda folder: folder.mkdir(parents=True, exist_ok=True))
         self.first_rows: list[tuple[Path, Mapping[str, Any]]] = []
 
-    def place(self, row: Mapping[str, Any]) -> Path:
+    def path_for(self, row: Mapping[str, Any]) -> Path:
         """Return the path for the file of a row; create its folder."""
         path = self.root / str(row[self._reference]["file_name"])
         self._make_folder(path.parent)
@@ -334,7 +357,7 @@ class ImageDirectoryWriter:
         self._lines.write(json.dumps(row) + "\n")
         if len(self.first_rows) < schema.NUM_SAMPLES:
             shown = {name: row[name] for name in self._other_columns if name in row}
-            self.first_rows.append((self.place(row), shown))
+            self.first_rows.append((self.path_for(row), shown))
 
 
 def image_row(

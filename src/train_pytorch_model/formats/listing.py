@@ -1,5 +1,4 @@
-"""The listing of an image directory, and of plain folders, `<category>/<file>`: the most common
-layout.
+"""The listing of an image directory, and of plain folders, `<category>/<file>`.
 
 Millions of file names are in one buffer: 34 MB where a list takes 228.
 """
@@ -27,6 +26,8 @@ UNLABELLED = -1
 NESTED = "folders inside category folders, whose images are not read (move them up)"
 LOOSE = "images beside the category folders"
 LINKED = "links to files outside, which are not followed (`cp -rL` makes a copy with real files)"
+UNUSABLE_LINK = "links to folders or to nothing"
+IMAGE = ""  # not ignored
 _NUMBER = re.compile(r"\d+")
 SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".ppm", ".bmp", ".pgm"}
@@ -53,18 +54,17 @@ class NestedDataSetError(MalformedFileError):
 
 
 class PackedNames(Sequence[str]):
-    """An immutable sequence of file names, stored as bytes in one blob; arbitrary bytes are
-    preserved."""
+    """An immutable sequence of file names, which may have undecodable bytes, in one blob."""
 
     def __init__(self, blob: bytes | bytearray | memoryview, offsets: np.ndarray) -> None:
-        self.blob = (
-            blob  # all names, concatenated; with the offsets, it identifies the list, for hashing
-        )
+        # All names, concatenated; with the offsets, it identifies the list, for hashing.
+        self.blob = blob
         self.offsets = offsets  # (N + 1,), int64
 
     def select(self, indices: np.ndarray) -> "PackedNames":
         """Return the names at `indices`, in that order."""
-        starts, ends = self.offsets[indices], self.offsets[indices + 1]
+        starts = self.offsets[indices]
+        ends = self.offsets[indices + 1]
         blob = bytearray()
         for start, end in zip(starts, ends, strict=True):
             blob += self.blob[start:end]
@@ -83,7 +83,7 @@ class PackedNames(Sequence[str]):
             yield os.fsdecode(bytes(self.blob[start:end]))
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
-        """For pickle; out of band if the protocol supports it, so that the names are not copied."""
+        """Pickle the names, without a copy if the protocol supports that."""
         blob = pickle.PickleBuffer(self.blob) if int(protocol) >= 5 else bytes(self.blob)
         return PackedNames, (blob, self.offsets)
 
@@ -98,7 +98,8 @@ class Packer:
 
     def extend(self, names: Iterable[str]) -> None:
         """Add names, which may contain arbitrary bytes."""
-        blob, ends = self._blob, self._ends
+        blob = self._blob
+        ends = self._ends
         for name in map(os.fsencode, names):
             blob += name
             ends.append(len(blob))
@@ -117,7 +118,7 @@ class Listing:
     categories: tuple[str, ...]
     columns: tuple[str, ...]  # the columns of a row except the image column
     ignored: Mapping[str, int]  # description of the entries that were skipped → their count
-    repeated: int = 0  # the number of rows whose file already has an earlier row; they are kept
+    repeated: int = 0  # the number of rows whose file has an earlier row; all are listed
 
 
 def check_category_names(names: Sequence[str]) -> None:
@@ -125,12 +126,14 @@ def check_category_names(names: Sequence[str]) -> None:
     for name in names:
         if not is_utf8(name):
             raise MalformedFileError(f"category {name!r} is not valid UTF-8.")
-    if twice := [name for name, count in Counter(map(comparable, names)).items() if count > 1]:
-        raise MalformedFileError(f"categories of the same name:{bulleted(twice)}\n")
+    counts = Counter(map(comparable, names))
+    repeated = [name for name, count in counts.items() if count > 1]
+    if repeated:
+        raise MalformedFileError(f"categories of the same name:{bulleted(repeated)}\n")
 
 
 def is_utf8(name: str) -> bool:
-    """Whether a name can be encoded: one with undecodable bytes, which the system escapes, cannot."""
+    """Return whether a name can be encoded; one with undecodable bytes cannot."""
     return name == name.encode(errors="replace").decode()
 
 
@@ -140,11 +143,13 @@ def comparable(name: str) -> str:
 
 
 def repeats_in(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (R,) and (R,), int64: indices of int64 keys that occur before, and of the first of
-    each.
+    """Return the indices of int64 keys that occur before, and the first index of each.
+
+    Both are (R,), int64.
     """
     ordered = np.sort(keys)
-    if not (ordered[1:] == ordered[:-1]).any():  # the usual case, in a third of the time and memory
+    # No repetition is the usual case, found in a third of the time and memory.
+    if not (ordered[1:] == ordered[:-1]).any():
         return np.empty(0, np.int64), np.empty(0, np.int64)
     _, indices, inverse = np.unique(keys, return_index=True, return_inverse=True)
     again = np.flatnonzero(indices[inverse] != np.arange(len(keys)))
@@ -152,7 +157,7 @@ def repeats_in(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def evenly_spaced(count: int, at_most: int) -> np.ndarray:
-    """Return (min(count, at_most),), int64: indices from the first to the last, always the same."""
+    """Return indices from the first to the last, always the same: (min(count, at_most),), int64."""
     return np.linspace(0, count - 1, min(count, at_most), dtype=np.int64)
 
 
@@ -164,13 +169,14 @@ def natural_order(name: str) -> str:
     return f"{_NUMBER.sub(_sortable, name.lower())}\0{name}"
 
 
-def _sortable(number: re.Match[str]) -> str:  # by its length first, and before all letters
+def _sortable(number: re.Match[str]) -> str:
+    """Return a key that sorts numbers by their length first, and before all letters."""
     digits = str(int(number[0]))
     return f"\1{chr(len(digits))}{digits}"
 
 
 def is_hidden(name: str) -> bool:
-    """Whether an entry of a data set is hidden or metadata, and so not a category or image."""
+    """Return whether an entry of a data set is hidden or metadata: no category and no image."""
     return name.startswith(".") or name in SYSTEM_FOLDERS
 
 
@@ -192,24 +198,30 @@ def read_plain_folders(root: Path) -> Listing:
         return list_unlabelled(loose, ignored)
     if loose:
         ignored[LOOSE] = len(loose)
-    packer, counts = Packer(), []
+    packer = Packer()
+    counts = []
     for category in categories:
-        folder, nested = root / category, ignored[NESTED]
-        names_in_it = sorted(_list_folder(root, folder, ignored)[1], key=natural_order)
-        has_class_folders = False
-        if not names_in_it and ignored[NESTED] > nested:  # folders that are hidden do not count
-            with suppress(OSError):
-                has_class_folders = any(
-                    suffix_of(path.name) in SUFFIXES for path in folder.glob("*/*")
-                )
-        if has_class_folders or (folder / META).exists():
-            raise NestedDataSetError(category)
-        packer.extend(f"{category}/{name}" for name in names_in_it)
-        counts.append(len(names_in_it))
+        names = _list_category(root, category, ignored)
+        packer.extend(f"{category}/{name}" for name in names)
+        counts.append(len(names))
     class_indices = np.repeat(np.arange(len(categories), dtype=np.int32), counts)
     return Listing(
         packer.finish(), class_indices, tuple(categories), ("id", "category"), dict(ignored)
     )
+
+
+def _list_category(root: Path, category: str, ignored: Counter[str]) -> list[str]:
+    """Return the image files of a category. Raises `NestedDataSetError` if it is a data set."""
+    folder = root / category
+    nested_before = ignored[NESTED]
+    names = sorted(_list_folder(root, folder, ignored)[1], key=natural_order)
+    has_class_folders = False
+    if not names and ignored[NESTED] > nested_before:  # folders that are hidden do not count
+        with suppress(OSError):
+            has_class_folders = any(suffix_of(path.name) in SUFFIXES for path in folder.glob("*/*"))
+    if has_class_folders or (folder / META).exists():
+        raise NestedDataSetError(category)
+    return names
 
 
 def read_images_at_any_depth(root: Path) -> Listing:
@@ -238,34 +250,32 @@ def list_unlabelled(names: Iterable[str], ignored: Mapping[str, int]) -> Listing
 def _list_folder(
     root: Path, folder: Path, ignored: Counter[str], with_folders: bool = False
 ) -> tuple[list[str], list[str]]:
-    """Folders (of the root only, unless `with_folders`) and image files; everything else is
-    counted.
+    """Return the folders and the image files in a folder; everything else is counted.
+
+    Folders are those of the root only, unless `with_folders`. Raises `MalformedFileError`.
     """
-    folders, links, files, is_root = [], [], [], folder == root
+    folders: list[str] = []
+    files: list[str] = []
+    links: list[str] = []
+    is_root = folder == root
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                if entry.name.endswith(".icloud"):
-                    ignored["placeholders of iCloud, whose files have to be downloaded first"] += 1
-                elif is_hidden(entry.name):
-                    ignored["hidden entries"] += 1
-                elif entry.is_dir(follow_symlinks=False):
-                    if is_root or with_folders:
-                        folders.append(entry.name)
-                    else:
-                        ignored[NESTED] += 1
-                elif is_root and entry.is_symlink() and Path(entry.path).is_dir():
-                    links.append(repr(entry.name))
-                elif not (Path(entry.path) if entry.is_symlink() else entry).is_file():
-                    ignored[
-                        "links to folders or to nothing" if entry.is_symlink() else "special files"
-                    ] += 1
-                elif entry.is_symlink() and not is_really_inside(root, Path(entry.path)):
-                    ignored[LINKED] += 1
-                elif (suffix := suffix_of(entry.name)) in SUFFIXES:
-                    files.append(entry.name)
+                name = entry.name
+                is_named_like_image = suffix_of(name) in SUFFIXES and not is_hidden(name)
+                # Nearly all entries are regular files; the others are worth more calls.
+                if is_named_like_image and entry.is_file(follow_symlinks=False):
+                    files.append(name)
+                    continue
+                kind = _kind_of(entry, root)
+                if kind == IMAGE:
+                    files.append(name)
+                elif kind == NESTED and (is_root or with_folders):
+                    folders.append(name)
+                elif kind == UNUSABLE_LINK and is_root and Path(entry.path).is_dir():
+                    links.append(repr(name))
                 else:
-                    ignored[f"files of another kind ({suffix or 'no suffix'})"] += 1
+                    ignored[kind] += 1
     except OSError as error:
         raise MalformedFileError(f"{folder.name} cannot be listed: {error.strerror}.") from error
     if links:  # without them, categories would be missing
@@ -274,3 +284,23 @@ def _list_folder(
             "`cp -rL` makes a copy with real folders and files."
         )
     return folders, files
+
+
+def _kind_of(entry: "os.DirEntry[str]", root: Path) -> str:
+    """Return what an entry of a folder is, as `Listing.ignored` counts it; or `IMAGE`."""
+    if entry.name.endswith(".icloud"):
+        return "placeholders of iCloud, whose files have to be downloaded first"
+    if is_hidden(entry.name):
+        return "hidden entries"
+    if entry.is_dir(follow_symlinks=False):
+        return NESTED
+    if entry.is_symlink():
+        path = Path(entry.path)
+        if not path.is_file():
+            return UNUSABLE_LINK
+        if not is_really_inside(root, path):
+            return LINKED
+    elif not entry.is_file():
+        return "special files"
+    suffix = suffix_of(entry.name)
+    return IMAGE if suffix in SUFFIXES else f"files of another kind ({suffix or 'no suffix'})"

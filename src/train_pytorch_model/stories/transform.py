@@ -148,7 +148,7 @@ def transform(
     ):
         for index, (row, result) in enumerate(zip(_transformed_rows(images), pngs, strict=True)):
             if isinstance(result, bytes):
-                writer.place(row).write_bytes(result)
+                writer.path_for(row).write_bytes(result)
                 writer.add(row)
             else:
                 unreadable[index] = result

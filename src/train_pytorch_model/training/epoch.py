@@ -174,6 +174,6 @@ def _predict(
             yield
 
     indices = np.concatenate(indices_by_batch)
-    indices = state.images["validation"].places_in(state.datasets["validation"], indices)
+    indices = state.images["validation"].indices_in(state.datasets["validation"], indices)
     logits_of_all = torch.cat(logits_by_batch).numpy(force=True)
     return sums, ImageResults(indices, outcomes.outcomes(), logits_of_all, unreadable)

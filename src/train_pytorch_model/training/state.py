@@ -175,7 +175,7 @@ class State:
         """Add `margins_of` a step; the indices of its images are those in `images["training"]`."""
         # Of a local batch that is too small to be trained there are no margins.
         indices = indices[: margins.shape[1]]
-        indices = self.images["training"].places_in(self.datasets["training"], indices)
+        indices = self.images["training"].indices_in(self.datasets["training"], indices)
         self.margins.add(indices, self.progress.epoch, margins)
 
     def leave_out(self, role: str, unreadable: Mapping[int, str]) -> None:
@@ -187,7 +187,7 @@ class State:
         before = self.images[role]
         by_any = dict(self._plan.world.gather(list(unreadable.items())))
         self.images[role], records = without_unreadable_images(before, by_any)
-        indices = before.places_in(self.datasets[role], sorted(by_any))
+        indices = before.indices_in(self.datasets[role], sorted(by_any))
         self.progress.unreadable_indices[role] += indices.tolist()
         self.progress.unreadable_images += records
         if records:

@@ -169,7 +169,7 @@ def test_files_may_be_written_in_any_order_and_rows_keep_theirs(tmp_path: Path) 
     rows = [image_row(f"image/x/{index}.ppm", index, "a") for index in (0, 1)]
     with writing_image_directory(tmp_path / "data", image_schema(["a"]), "output") as writer:
         for row in reversed(rows):
-            writer.place(row).write_bytes(b"P6 1 1 255\nabc")
+            writer.path_for(row).write_bytes(b"P6 1 1 255\nabc")
         for row in rows:
             writer.add(row)
     directory = open_image_directory(tmp_path / "data", PORT)
@@ -187,7 +187,7 @@ def test_a_schema_with_other_column_names_is_honoured(tmp_path: Path) -> None:
     with writing_image_directory(
         tmp_path / "data", {"columnAttributes": columns}, "output"
     ) as writer:
-        writer.place(row).write_bytes(b"P6 1 1 255\nabc")
+        writer.path_for(row).write_bytes(b"P6 1 1 255\nabc")
         writer.add(row)
     assert json.loads((tmp_path / "data/images.lst").read_text()) == row
     assert json.loads((tmp_path / "data/_samples.json").read_text()) == [
@@ -201,7 +201,7 @@ def test_a_schema_with_other_column_names_is_honoured(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_no_output(tmp_path: Path) -> None:
     def fill(path: Path) -> None:
         with writing_image_directory(path, image_schema([]), "output") as writer:
-            writer.place(image_row("image/0.png", 0, None)).write_bytes(b"")
+            writer.path_for(image_row("image/0.png", 0, None)).write_bytes(b"")
             raise OSError(28, "No space left on device")
 
     with pytest.raises(OutputDirectoryError, match=r"nothing is left of it: .*No space left"):
