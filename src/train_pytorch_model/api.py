@@ -116,7 +116,8 @@ class Model:
     def evaluate(self, folder: AnyPath, output: AnyPath | None = None) -> Evaluated:
         """Measure the model on a folder of labelled images.
 
-        `output` is a directory for the tables and the page; by default they are not kept. Raises `InvalidDatasetError`, `NotLabeledDatasetError`, `OutputDirectoryError`.
+        `output` is a directory for the tables and the page; by default they are not kept. Raises
+        `InvalidDatasetError`, `NotLabeledDatasetError`, `OutputDirectoryError`.
         """
         from train_pytorch_model.distributed.world import World
         from train_pytorch_model.image_classifier.classifier import best_device
@@ -140,12 +141,12 @@ class Model:
 
 
 def fit(folder: AnyPath, output: AnyPath | None = None, **options: Any) -> Model:
-    """Train and test a classifier on a folder of images, and write it to `output`, by default
-    FOLDER-model.
+    """Train and test a classifier on a folder of images.
 
-    The options are those of the command line, as `help(fit)` lists them. An interrupted call is
-    resumed by the same call. Raises a `UserError`, such as `InvalidDatasetError`, and
-    `ParameterError` for an option that does not exist.
+    It is written to `output`, by default FOLDER-model. The options are those of the command line,
+    as `help(fit)` lists them. An interrupted call is resumed by the same call. Raises a
+    `UserError`, such as `InvalidDatasetError`, and `ParameterError` for an option that does not
+    exist.
     """
     for name in options:
         if name not in _OPTIONS:
@@ -169,7 +170,7 @@ _TYPES = {
 
 
 def _signature_of_fit() -> inspect.Signature:
-    """Return the signature with every option, its type and its default: for `help` and notebooks."""
+    """Return the signature with each option, its type and default, for `help` and notebooks."""
     signature = inspect.signature(fit)
     *named, _ = signature.parameters.values()
     options = [
@@ -209,7 +210,8 @@ def _stopped_by_caller() -> AbstractContextManager[StopRequests]:
 def load(trained_model: AnyPath, image_size: int | None = None) -> Model:
     """Open a trained model directory.
 
-    `image_size` in px is for the designer's models, which do not record it. Raises `InvalidModelDirectoryError`, `ParameterError`.
+    `image_size` in px is for the designer's models, which do not record it. Raises
+    `InvalidModelDirectoryError`, `ParameterError`.
     """
     return Model(Path(trained_model), image_size)
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def exit_on_interrupt() -> Iterator[None]:
-    """Have Ctrl-C end the process at once, without a traceback, for a `with` around slow imports."""
+    """Have Ctrl-C end the process without a traceback, for a `with` around slow imports."""
     handler = signal.getsignal(signal.SIGINT)
     if handler is not signal.default_int_handler:  # ignored, as under nohup, or the caller's
         yield

@@ -45,15 +45,17 @@ class Convert:
         check_apart(self.output, conversion.OUTPUT, self.input, "input")
         check_output(self.output, conversion.OUTPUT)
         logger.info(f"Reading {self.input}")
-        columns = {"file_column": self.file_column or "", "label_column": self.label_column or ""}
-        labels = conversion.Labels(labels=self.labels, images=self.images, **columns)
+        labels = conversion.Labels(
+            labels=self.labels,
+            images=self.images,
+            file_column=self.file_column or "",
+            label_column=self.label_column or "",
+        )
         with conversion.open_source(self.input, self.output, labels) as source:
             images = source.images
-            kind = (
-                f"of {len(images.categories):,} categories"
-                if images.categories
-                else "without categories"
-            )
+            kind = "without categories"
+            if images.categories:
+                kind = f"of {len(images.categories):,} categories"
             logger.info(f"Converting {len(images):,} images {kind}")
             written = conversion.convert(source, self.output)
         logger.info(f"The {written:,} images are in {self.output}")

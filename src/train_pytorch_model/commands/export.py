@@ -43,8 +43,11 @@ class Export:
         "\n    with the served model; by default painted ones."
     )
     quantize: Annotated[Literal["int8"] | None, shown_as("{int8}")] = None
-    """int8 for an ONNX network of 8-bit integers, with the ranges that its activations have on the images of
-    --calibration."""
+    (
+        "int8 for an ONNX network of 8-bit integers, with the ranges that its activations have on"
+        " the images of"
+        "\n    --calibration."
+    )
     calibration: OptionalPath = None
     """Labelled images, on which the accuracy before and after --quantize is measured."""
     max_accuracy_loss: float = 1.0

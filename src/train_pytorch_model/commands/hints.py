@@ -32,15 +32,19 @@ def missing_verb(first: str, verbs: Sequence[str], prog: str) -> ParameterError:
         problem = f'"{first}" is not a verb.'
         for verb in difflib.get_close_matches(VERBS.get(first.lower(), first), verbs, n=1):
             problem += f' Did you mean "{verb}"?'
+    names = ", ".join(verbs)
     return ParameterError(
-        f'{problem} The verbs are {", ".join(verbs)}; "{prog} VERB --help" lists the options of one.'
+        f'{problem} The verbs are {names}; "{prog} VERB --help" lists the options of one.'
     )
 
 
 def hints(
     arguments: Iterable[str], verb: str, options: Mapping[str, Sequence[str]]
 ) -> Iterator[str]:
-    """Yield a sentence about each option that `verb` lacks; `options` has the fields of every verb."""
+    """Yield a sentence about each option that `verb` lacks.
+
+    `options` has the fields of every verb.
+    """
     flags = [flag(field) for field in options[verb]]
     for argument in arguments:
         option = argument.partition("=")[0]

@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from train_pytorch_model.config.options import OptionalInt, Switch, arguments_of, shown_as
-from train_pytorch_model.config.wording import bulleted, counted, out_of_range, parameter
+from train_pytorch_model.config.wording import (
+    bulleted,
+    counted,
+    display_name,
+    out_of_range,
+    parameter,
+)
 from train_pytorch_model.datasets.conversion import unpacked
 from train_pytorch_model.distributed.processes import on_this_host, run_in_processes
 from train_pytorch_model.errors import ParameterError
@@ -21,6 +27,7 @@ from train_pytorch_model.machine.launch import rank_of
 
 if TYPE_CHECKING:
     from train_pytorch_model.distributed.world import World
+    from train_pytorch_model.stories.score import Scored
 
 
 MAX_EXPLAINED = 1000  # images on a page, about 5 kB each
@@ -43,8 +50,9 @@ class OnImages:
         output_name: str,
         quiet: bool,
     ) -> None:
-        """Run the story on the inputs, unpacked if necessary; `output_name` is the output's field."""
-        is_main, output = rank_of(os.environ) == 0, getattr(self, output_name)
+        """Run the story on the inputs, unpacked if necessary; `output_name` is a field."""
+        is_main = rank_of(os.environ) == 0
+        output = getattr(self, output_name)
         set_up(is_main, quiet)
         check_apart(output, output_name, self.dataset, "dataset")
 
@@ -106,27 +114,22 @@ class Score(OnImages):
 
     def run(self) -> None:
         """Score the images, and print the accuracy if they are labelled."""
-        for title, option, rule, is_valid in (
-            ("Top k", "top_k", "greater than 0", self.top_k is None or self.top_k > 0),
-            ("Num to label", "num_to_label", "greater than 0", self.num_to_label > 0),
-            (
-                "Explain",
-                "explain",
-                f"from 0 to {MAX_EXPLAINED:,}",
-                0 <= self.explain <= MAX_EXPLAINED,
-            ),
-        ):
-            if not is_valid:
-                raise ParameterError(
-                    out_of_range(title, rule, parameter(option), getattr(self, option))
-                )
+        self._check_numbers()
         self._threshold()
         self.predict(
             "score", self._score, opening.open_scoring_inputs, "scored_dataset", self.quiet
         )
 
+    def _check_numbers(self) -> None:
+        """Raise `ParameterError` for the first number that is out of range."""
+        if self.top_k is not None:
+            _require(self.top_k > 0, "top_k", "greater than 0", self.top_k)
+        _require(self.num_to_label > 0, "num_to_label", "greater than 0", self.num_to_label)
+        is_shown = 0 <= self.explain <= MAX_EXPLAINED
+        _require(is_shown, "explain", f"from 0 to {MAX_EXPLAINED:,}", self.explain)
+
     def _threshold(self) -> float:
-        """The energy above which an image is unknown. Raises `ParameterError`."""
+        """Return the energy above which an image is unknown. Raises `ParameterError`."""
         if not self.unknown:
             return math.inf
         try:
@@ -145,21 +148,17 @@ class Score(OnImages):
             self.top_k, self.embeddings, num_to_label, self.explain, self._threshold()
         )
         scored = score(inputs, self.scored_dataset, options, world)
-        if scored is None:
-            return
-        images = counted(scored.images, "image", "images")
-        files = [_end_of(file) for file, _, _ in scored.first]
-        categories = [_end_of(category) for _, category, _ in scored.first]
-        widths = max(map(len, files), default=0), max(map(len, categories), default=0)
-        for file, category, (*_, probability) in zip(files, categories, scored.first, strict=True):
-            logger.info(f"  {file:{widths[0]}}  {category:{widths[1]}}  {probability:6.1%}")
-        if scored.images > len(scored.first):
-            logger.info(f"  … and {scored.images - len(scored.first):,} more")
+        if scored is not None:
+            self._log(scored)
+
+    def _log(self, scored: "Scored") -> None:
+        """Log the first predictions, the accuracy, and where the rest is."""
+        _log_first(scored)
         if scored.labelled:
             labelled = counted(scored.labelled, "image", "images")
-            logger.info(
-                f"Accuracy {scored.correct / scored.labelled:.1%}: {scored.correct:,} of {labelled}"
-            )
+            accuracy = scored.correct / scored.labelled
+            logger.info(f"Accuracy {accuracy:.1%}: {scored.correct:,} of {labelled}")
+        images = counted(scored.images, "image", "images")
         if self.unknown:
             logger.info(f"Unknown: {scored.strange:,} of {images}")
         if scored.unknown:
@@ -167,13 +166,31 @@ class Score(OnImages):
             names = [f"{name!r}: {count:,}" for name, count in scored.unknown.items()]
             logger.warning(
                 f"{number} of a category that the model does not know, and not part of the"
-                " accuracy:"
-                f"{bulleted(names)}"
+                f" accuracy:{bulleted(names)}"
             )
         if self.explain:
             logger.info(f"The least certain images are in {self.scored_dataset}/explained.html")
         logger.info(f"The scores of {images} are in {self.scored_dataset}/scores.csv")
 
 
+def _require(holds: bool, name: str, rule: str, value: int) -> None:
+    """Raise `ParameterError` unless the rule about a parameter holds."""
+    if not holds:
+        raise ParameterError(out_of_range(display_name(name), rule, parameter(name), value))
+
+
+def _log_first(scored: "Scored") -> None:
+    """Log a table of the first files, and how many more there are."""
+    files = [_end_of(file) for file, _, _ in scored.first]
+    categories = [_end_of(category) for _, category, _ in scored.first]
+    file_width = max(map(len, files), default=0)
+    category_width = max(map(len, categories), default=0)
+    for file, category, (*_, probability) in zip(files, categories, scored.first, strict=True):
+        logger.info(f"  {file:{file_width}}  {category:{category_width}}  {probability:6.1%}")
+    if scored.images > len(scored.first):
+        logger.info(f"  … and {scored.images - len(scored.first):,} more")
+
+
 def _end_of(name: str) -> str:
+    """Return the end of a name that is too long for a column."""
     return name if len(name) <= MAX_SHOWN else f"…{name[1 - MAX_SHOWN :]}"

@@ -69,41 +69,43 @@ class Split:
         fractions = self._fractions()
         set_up(quiet=self.quiet)
         outputs = [output for output in (self.output_1, self.output_2, self.output_3) if output]
-        named = [*zip(outputs, OUTPUTS, strict=False)]
+        self._check_apart(outputs)
+        images = open_image_directory(self.input, PORT)
+        for output, name in zip(outputs, OUTPUTS, strict=False):
+            check_output(output, name)
+        for warning in images.warnings():
+            logger.warning(warning)
+
+        groups = grouping.group_images(images, self.group_by or "")
+        parts = splitting.split(images, fractions, self.seed, self.stratified, groups.labels)
+        if images.categories:
+            _warn_of_categories(parts, fractions)
+        self._log_plan(images, groups, parts)
+        write_parts(parts, outputs)
+        for index, (part, output) in enumerate(zip(parts, outputs, strict=True)):
+            images_are = counted(len(part), "image is", "images are")
+            uncertainty = "" if index == 0 else uncertainty_of(part)
+            logger.info(f"{images_are} in {output}{uncertainty}")
+
+    def _check_apart(self, outputs: Sequence[Path]) -> None:
+        """Raise `OutputDirectoryError` if an output is within the input or another output."""
+        named = list(zip(outputs, OUTPUTS, strict=False))
         for output, name in named:
             check_apart(output, name, self.input, "input")
         for (output, name), (other, other_name) in permutations(reversed(named), 2):
             check_apart(output, name, other, other_name)
-        images = open_image_directory(self.input, PORT)
-        for output, name in named:
-            check_output(output, name)
-        for warning in images.warnings():
-            logger.warning(warning)
-        groups = grouping.group_images(images, self.group_by or "")
-        parts = splitting.split(images, fractions, self.seed, self.stratified, groups.labels)
-        if images.categories:
-            has_images = np.stack(
-                [part.class_counts() > 0 for part in parts]
-            )  # (parts, categories)
-            alone = np.flatnonzero(has_images.any(axis=0) & ~has_images.all(axis=0))
-            if names := [repr(images.categories[index]) for index in alone]:
-                logger.warning(f"Not all parts have images of category{bulleted(names)}")
-            if warning := few_images_warning(parts, fractions):
-                logger.warning(warning)
+
+    def _log_plan(
+        self, images: ImageDirectory, groups: grouping.Groups, parts: Sequence[ImageDirectory]
+    ) -> None:
+        """Log how many images each part gets, and which stay together."""
         without = "" if images.categories else " without categories"
         *sizes, last = (f"{len(part):,}" for part in parts)
         logger.info(f"Splitting {len(images):,} images{without} into {', '.join(sizes)} and {last}")
-        rows = [images.rows.searchsorted(part.rows) for part in parts]
-        if text := "; ".join(self._describe(groups, rows)):
+        indices = [images.rows.searchsorted(part.rows) for part in parts]
+        text = "; ".join(self._describe(groups, indices))
+        if text:
             logger.info(text)
-        write_parts(parts, outputs)
-        for index, (part, output) in enumerate(zip(parts, outputs, strict=True)):
-            lowest, highest = confidence_interval(TYPICAL_ACCURACY, len(part))
-            uncertain = ""
-            if index and images.categories and highest - lowest >= CERTAIN:
-                accuracy = f"an accuracy of {TYPICAL_ACCURACY:.0%} on them"
-                uncertain = f"; {accuracy} means {lowest:.0%} to {highest:.0%}"
-            logger.info(f"{counted(len(part), 'image is', 'images are')} in {output}{uncertain}")
 
     def _describe(self, groups: grouping.Groups, parts: Sequence[np.ndarray]) -> Iterator[str]:
         """Yield which images stay together, and how many groups there are in the parts."""
@@ -117,24 +119,18 @@ class Split:
                 f" {', '.join(counts)} and {last} in the parts"
             )
         if groups.num_unmatched:
-            one, more = "image that it does not match is", "images that it does not match are"
-            yield f"{counted(groups.num_unmatched, one, more)} in no group"
+            unmatched = counted(
+                groups.num_unmatched,
+                "image that it does not match is",
+                "images that it does not match are",
+            )
+            yield f"{unmatched} in no group"
 
     def _fractions(self) -> Sequence[float]:
         """Return the fractions of two or three parts. Raises `ParameterError`."""
-        parts = 3 if self.output_3 else 2
+        num_parts = 3 if self.output_3 else 2
         if self.fractions:
-            if self.fraction != type(self).fraction:
-                raise ParameterError("--fraction and --fractions are mutually exclusive. Give one.")
-            is_right = all(each > 0 for each in self.fractions) and math.isclose(
-                sum(self.fractions), 1
-            )
-            if len(self.fractions) != parts or not is_right:
-                raise ParameterError(
-                    f"--fractions {' '.join(map(str, self.fractions))}: give a number greater than"
-                    " 0 for each"
-                    f" of the {parts} outputs. They add up to 1."
-                )
+            self._check_fractions(num_parts)
             return self.fractions
         if self.output_3:
             example = " ".join(map(str, OF_FEW_IMAGES))
@@ -142,22 +138,59 @@ class Split:
         if not 0 < self.fraction < 1:
             rule = "greater than 0 and less than 1"
             raise ParameterError(out_of_range(FRACTION, rule, "--fraction", self.fraction))
-        return self.fraction, 1 - self.fraction
+        return (self.fraction, 1 - self.fraction)
+
+    def _check_fractions(self, num_parts: int) -> None:
+        """Raise `ParameterError` unless --fractions has one for each part, and they add up to 1."""
+        if self.fraction != type(self).fraction:
+            raise ParameterError("--fraction and --fractions are mutually exclusive. Give one.")
+        are_positive = all(fraction > 0 for fraction in self.fractions)
+        add_up = math.isclose(sum(self.fractions), 1)
+        if len(self.fractions) != num_parts or not are_positive or not add_up:
+            fractions = " ".join(map(str, self.fractions))
+            raise ParameterError(
+                f"--fractions {fractions}: give a number greater than 0 for each of the"
+                f" {num_parts} outputs. They add up to 1."
+            )
+
+
+def _warn_of_categories(parts: Sequence[ImageDirectory], fractions: Sequence[float]) -> None:
+    """Warn of categories without images in a part, or with very few."""
+    has_images = np.stack([part.class_counts() > 0 for part in parts])  # (parts, categories)
+    in_some_parts = np.flatnonzero(has_images.any(axis=0) & ~has_images.all(axis=0))
+    names = [repr(parts[0].categories[index]) for index in in_some_parts]
+    if names:
+        logger.warning(f"Not all parts have images of category{bulleted(names)}")
+    warning = few_images_warning(parts, fractions)
+    if warning:
+        logger.warning(warning)
+
+
+def uncertainty_of(part: ImageDirectory) -> str:
+    """Return how uncertain an accuracy on a part is; an empty text if that is not worth a word."""
+    lowest, highest = confidence_interval(TYPICAL_ACCURACY, len(part))
+    if not part.categories or highest - lowest < CERTAIN:
+        return ""
+    accuracy = f"an accuracy of {TYPICAL_ACCURACY:.0%} on them"
+    return f"; {accuracy} means {lowest:.0%} to {highest:.0%}"
 
 
 def few_images_warning(parts: Sequence[ImageDirectory], fractions: Sequence[float]) -> str:
-    """Return a warning if a part after the first has very few images of a category; else an empty
-    text.
+    """Return a warning if a part after the first has very few images of a category.
+
+    Otherwise return an empty text.
     """
-    fewest = min(
-        int(counts[counts > 0].min()) for counts in (part.class_counts() for part in parts[1:])
-    )
+    counts_of_parts = [part.class_counts() for part in parts[1:]]
+    fewest = min(int(counts[counts > 0].min()) for counts in counts_of_parts)
     if fewest >= FEW_IMAGES:
         return ""
     example = f"--fractions {' '.join(map(str, OF_FEW_IMAGES))}"
     advice = "Only more images help."
     if len(parts) == 2:
-        advice = f"Rather than splitting it again for a test, hold out enough at once: {example} --output-3 …"
+        advice = (
+            "Rather than splitting it again for a test, hold out enough at once:"
+            f" {example} --output-3 …"
+        )
     elif min(fractions[1:]) < min(OF_FEW_IMAGES[1:]):
         advice = f"Hold out more: {example}"
     images = counted(fewest, "image", "images")

@@ -1,6 +1,4 @@
-"""`init-transformation` and `transform`: write an image transformation, and apply it any number of
-times.
-"""
+"""`init-transformation` and `transform`: write an image transformation, and apply it."""
 
 import re
 from collections.abc import Iterator
@@ -91,47 +89,62 @@ class InitTransformation:
     def run(self) -> None:
         """Check the options, then write the directory."""
         set_up(quiet=self.quiet)
-        if problems := [*self._problems()]:
+        problems = list(self._problems())
+        if problems:
             raise ParameterError("\n".join(problems))
         check_output(self.output, OUTPUT)
-        operations = []
-        for switch, name in SWITCHES.items():
-            if getattr(self, switch):
-                jitter = JITTER if switch == "color_jitter" else {}
-                number = [getattr(self, NUMBERS[switch])] if hasattr(self, NUMBERS[switch]) else []
-                operations.append(OPERATIONS[name](*number, **jitter))
+        operations = [self._operation(switch) for switch in SWITCHES if getattr(self, switch)]
         directory.write_transformation(self.output, operations, OUTPUT)
         names = ", ".join(operation.name for operation in operations)
         logger.info(f"The image transformation is in {self.output}: {names}")
 
+    def _operation(self, switch: str) -> directory.Operation:
+        """Return the operation of a switch that is on."""
+        operation = OPERATIONS[SWITCHES[switch]]
+        if switch == "color_jitter":
+            return operation(**JITTER)
+        if hasattr(self, NUMBERS[switch]):
+            return operation(getattr(self, NUMBERS[switch]))
+        return operation()
+
     def _problems(self) -> Iterator[str]:
-        """Yield a message for every option that is out of range, has no effect or conflicts with
-        another.
-        """
+        """Yield what is wrong with options: alone, without effect, or with one another."""
         for switch, name in NUMBERS.items():
-            value = getattr(self, name, None)
-            highest = directory.MAX_DEGREES if name.endswith("degrees") else directory.MAX_SIDE
-            if value is None:
-                continue
-            if getattr(self, switch) and not 0 < value <= highest:
-                rule = f"greater than 0 and at most {highest}"
-                yield out_of_range(name.replace("_", " ").capitalize(), rule, flag(name), value)
-            elif not getattr(self, switch) and value != getattr(type(self), name):
-                yield f"{flag(name)} is given, and {flag(switch)} is off. Give both or neither."
+            if hasattr(self, name):
+                yield from self._problems_of_number(switch, name)
         if not any(getattr(self, switch) for switch in SWITCHES):
             yield "No operation is on, so the images would stay as they are. Switch one on."
-        side = (
-            self.resize_size if self.resize else None
-        )  # the shorter; None if it depends on the image
-        side = self.center_crop_size if self.center_crop else side
-        side = side + 2 * self.pad_padding if side is not None and self.pad else side
-        side = self.random_resized_crop_size if self.random_resized_crop else side
+        side = self._side_before_random_crop()
         if self.random_crop and side is not None and self.random_crop_size > side:
             yield (
                 f"--random-crop-size {self.random_crop_size} exceeds the shorter side that the"
-                " operations"
-                f" before it leave, {side} pixels. Make it smaller, or the sizes before it larger."
+                f" operations before it leave, {side} pixels. Make it smaller, or the sizes before"
+                " it larger."
             )
+
+    def _problems_of_number(self, switch: str, name: str) -> Iterator[str]:
+        """Yield a message if the number of a switch is out of range, or has no effect."""
+        value = getattr(self, name)
+        highest = directory.MAX_DEGREES if name.endswith("degrees") else directory.MAX_SIDE
+        is_on = getattr(self, switch)
+        if is_on and not 0 < value <= highest:
+            rule = f"greater than 0 and at most {highest}"
+            yield out_of_range(name.replace("_", " ").capitalize(), rule, flag(name), value)
+        elif not is_on and value != getattr(type(self), name):
+            yield f"{flag(name)} is given, and {flag(switch)} is off. Give both or neither."
+
+    def _side_before_random_crop(self) -> int | None:
+        """Return the shorter side that the operations before it leave; None if images decide it."""
+        side = None
+        if self.resize:
+            side = self.resize_size
+        if self.center_crop:
+            side = self.center_crop_size
+        if self.pad and side is not None:
+            side += 2 * self.pad_padding
+        if self.random_resized_crop:
+            side = self.random_resized_crop_size
+        return side
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,9 +182,8 @@ class Transform:
         check_output(self.output, OUTPUT)
         for warning in images.warnings():
             logger.warning(warning)
-        images, unreadable_images = without_unreadable_images(
-            images, read_headers(images).unreadable
-        )
+        unreadable = read_headers(images).unreadable
+        images, unreadable_images = without_unreadable_images(images, unreadable)
         logger.info(f"Transforming {len(images):,} images for {self.mode}: {transformation}")
 
         from train_pytorch_model.stories.transform import transform

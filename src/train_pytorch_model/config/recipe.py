@@ -1,9 +1,8 @@
 """The recipe: how images are seen and a network is trained, as given and as decided."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from operator import le
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import msgspec
@@ -26,7 +25,7 @@ PrecisionName = Literal["auto", "float32", "bfloat16", "float16"]
 _FROM_TO = f"from {MIN_IMAGE_SIZE} to {MAX_IMAGE_SIZE}"
 Side = Annotated[int, msgspec.Meta(ge=MIN_IMAGE_SIZE, le=MAX_IMAGE_SIZE, description=_FROM_TO)]
 Positive = Annotated[float, msgspec.Meta(gt=0, le=1, description="above 0 and at most 1")]
-Share = Annotated[float, msgspec.Meta(ge=0, le=1, description="from 0 to 1")]
+Fraction = Annotated[float, msgspec.Meta(ge=0, le=1, description="from 0 to 1")]
 Byte = Annotated[int, msgspec.Meta(ge=0, le=255, description="from 0 to 255")]
 White = Annotated[int, msgspec.Meta(ge=1, le=65535, description="from 1 to 65535")]
 Smoothing = Annotated[float, msgspec.Meta(ge=0, lt=1, description="at least 0 and below 1")]
@@ -40,7 +39,14 @@ def _parse_size(words: list[str]) -> int | tuple[int, int] | None:
         raise ValueError(
             "expected a side in pixels, such as 96, or height and width, such as 96 128"
         )
-    return int(words[0]) if len(words) == 1 else (int(words[0]), int(words[1]))
+    if len(words) == 1:
+        return int(words[0])
+    return (int(words[0]), int(words[1]))
+
+
+def _write_size(size: int | tuple[int, int]) -> list[str]:
+    """Return the words of a size on the command line."""
+    return [str(side) for side in (size if isinstance(size, tuple) else (size,))]
 
 
 Size = Annotated[
@@ -51,7 +57,7 @@ Size = Annotated[
         metavar="INT [INT]",
         instance_from_str=_parse_size,
         is_instance=lambda value: value is None or isinstance(value, int | tuple),
-        str_from_instance=lambda size: [*map(str, size if isinstance(size, tuple) else (size,))],
+        str_from_instance=_write_size,
     ),
 ]
 """A side, or height and width, in px."""
@@ -103,7 +109,7 @@ class Recipe:
         "Label smoothing in training; below 1. By default 0.1 at a common size from 15 epochs up,"
         " else 0."
     )
-    cutmix: Annotated[Share | None, shown_as("FLOAT")] = None
+    cutmix: Annotated[Fraction | None, shown_as("FLOAT")] = None
     (
         "Share of training steps with CutMix. By default 0.5 when fine-tuning for 15 epochs or"
         " more, else 0."
@@ -124,7 +130,7 @@ class Recipe:
         "Training and validation precision. auto: bfloat16 or float16 if the hardware has it, else"
         " float32."
     )
-    mean: Annotated[tuple[Share, Share, Share] | None, shown_as("RED GREEN BLUE")] = None
+    mean: Annotated[tuple[Fraction, Fraction, Fraction] | None, shown_as("RED GREEN BLUE")] = None
     """Subtracted from pixels in [0, 1]. By default 0.5, or ImageNet's for pretrained weights."""
     std: Annotated[tuple[Positive, Positive, Positive] | None, shown_as("RED GREEN BLUE")] = None
     """Divides pixels after the mean is subtracted. Give both --mean and --std, or neither."""
@@ -132,31 +138,42 @@ class Recipe:
     def __post_init__(self) -> None:
         """Raise `ParameterError` with every entry that is out of range."""
         _, problems = _convert(asdict(self))
-        early, training, image = self.early_size, self.training_size, self.image_size
-        mean, std, largest = self.mean, self.std, training or image
-        is_whole = early is not None and largest is not None and sides(early) == sides(largest)
-        is_enough = early is None or is_whole or min(sides(early)) >= MIN_EARLY_SIZE
-        rules = {
-            f"early_size should be at least {MIN_EARLY_SIZE}, or the training size": (
-                early,
-                is_enough,
-            ),
-            "training_size should be at most image_size": (training, fits_into(training, image)),
-            "early_size should be at most training_size": (early, fits_into(early, training)),
-            "early_size should be at most image_size": (early, fits_into(early, image)),
-            "mean and std should be given together": ((mean, std), (mean is None) == (std is None)),
-        }
-        problems += [
-            f"Recipe: {rule}; it is {value}." for rule, (value, holds) in rules.items() if not holds
-        ]
+        problems += self._conflicts()
         if problems:
             raise ParameterError("\n".join(problems))
 
+    def _conflicts(self) -> Iterator[str]:
+        """Yield a message for each rule that sizes, or mean and deviation, break together."""
+        early = self.early_size
+        training = self.training_size
+        image = self.image_size
+        if early is not None and not self._is_early_size_enough(early):
+            yield (
+                f"Recipe: early_size should be at least {MIN_EARLY_SIZE}, or the training size; it"
+                f" is {early}."
+            )
+        if not fits_into(training, image):
+            yield f"Recipe: training_size should be at most image_size; it is {training}."
+        if not fits_into(early, training):
+            yield f"Recipe: early_size should be at most training_size; it is {early}."
+        if not fits_into(early, image):
+            yield f"Recipe: early_size should be at most image_size; it is {early}."
+        if (self.mean is None) != (self.std is None):
+            pair = (self.mean, self.std)
+            yield f"Recipe: mean and std should be given together; it is {pair}."
+
+    def _is_early_size_enough(self, early: int | tuple[int, int]) -> bool:
+        """Return whether every weight of a kernel learns, or the early size is the later one."""
+        later = self.training_size or self.image_size
+        is_the_same = later is not None and sides(early) == sides(later)
+        return is_the_same or min(sides(early)) >= MIN_EARLY_SIZE
+
     @classmethod
     def from_mapping(cls, entries: Mapping[str, Any]) -> "Recipe":
-        """The recipe stored in a model directory. Raises `ParameterError`."""
+        """Return the recipe stored in a model directory. Raises `ParameterError`."""
         known = [field.name for field in fields(cls)]
-        if unknown := [str(name) for name in entries if name not in known]:
+        unknown = [str(name) for name in entries if name not in known]
+        if unknown:
             raise ParameterError(
                 f"Recipe: unknown entries:{bulleted(unknown)}\nThe entries are {', '.join(known)}."
             )
@@ -168,18 +185,16 @@ class Recipe:
     def sizes_other_than(
         self, size: int | tuple[int, int] | None
     ) -> dict[str, int | tuple[int, int]]:
-        """The image sizes that the recipe names, by their entries, but for `size`."""
-        named = {
-            name: getattr(self, name) for name in ("image_size", "training_size", "early_size")
-        }
-        return {
-            name: px for name, px in named.items() if px and (not size or sides(px) != sides(size))
-        }
+        """Return the image sizes that the recipe names, by their entries, but for `size`."""
+        others = {}
+        for name in ("image_size", "training_size", "early_size"):
+            px = getattr(self, name)
+            if px and (not size or sides(px) != sides(size)):
+                others[name] = px
+        return others
 
     def as_mapping(self) -> dict[str, Any]:
-        """What a model directory stores: the entries that differ from their defaults, as plain
-        values.
-        """
+        """Return what a model directory stores: the entries that differ from their defaults."""
         defaults = asdict(Recipe())
         return {
             name: list(value) if isinstance(value, tuple) else value
@@ -223,19 +238,21 @@ class DecidedRecipe(OpenRecipe):
 
 
 def sides(size: int | tuple[int, int]) -> tuple[int, int]:
-    """(height, width) of a size in px; a single number stands for both."""
+    """Return (height, width) of a size in px; a single number stands for both."""
     return size if isinstance(size, tuple) else (size, size)
 
 
 def fits_into(size: int | tuple[int, int] | None, outer: int | tuple[int, int] | None) -> bool:
-    """Whether neither side is longer than that of `outer`; what is not given fits."""
-    return size is None or outer is None or all(map(le, sides(size), sides(outer)))
+    """Return whether neither side is longer than that of `outer`; what is not given fits."""
+    if size is None or outer is None:
+        return True
+    height, width = sides(size)
+    max_height, max_width = sides(outer)
+    return height <= max_height and width <= max_width
 
 
 def _convert(entries: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The entries of a recipe as their types, such as tuples for lists, and what is wrong with the
-    others.
-    """
+    """Return the entries as their types, such as tuples for lists, and the others' problems."""
     types = get_type_hints(Recipe, include_extras=True)
     converted: dict[str, Any] = {}
     problems = []
@@ -251,17 +268,22 @@ def _convert(entries: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _rule(kind: Any, error: msgspec.ValidationError) -> str:
-    """What is expected of an entry of this type."""
+    """Return what is expected of an entry of this type, after the error that it has raised."""
     if not re.search(r"` [<>]=? ", str(error)):  # it is of another type
         return f": {str(error).partition(' - at ')[0]}"  # the value says where
     if kind == Size:
         return f" should be {_FROM_TO}"
-    return f" should be {'three values ' if '$[' in str(error) else ''}{_bounds(kind)}"
+    is_in_a_tuple = "$[" in str(error)
+    return f" should be {'three values ' if is_in_a_tuple else ''}{_bounds(kind)}"
 
 
 def _bounds(kind: Any) -> str:
-    """The description of the bounds in a type, or in one of its parts."""
+    """Return the description of the bounds in a type, or in the first part that has them."""
     for meta in getattr(kind, "__metadata__", ()):
         if isinstance(meta, msgspec.Meta):
             return str(meta.description)
-    return next(filter(None, map(_bounds, get_args(kind))), "")
+    for part in get_args(kind):
+        bounds = _bounds(part)
+        if bounds:
+            return bounds
+    return ""

@@ -4,8 +4,7 @@ import hashlib
 
 
 def derive_seed(seed: int, *purpose: str | int) -> int:
-    """A seed in [0, 2**63) for one purpose; `seed` may be any integer, including negative and huge
-    ones.
+    """Return a seed in [0, 2**63) for one purpose; `seed` may be any integer, however large.
 
     Randomness is a pure function of its purpose, such as (seed, "order", epoch): it does not depend
     on the number of processes or loader threads, and no generator state has to be saved.

@@ -39,23 +39,24 @@ class TrainConfig:
     def __post_init__(self) -> None:
         """Raise `ParameterError` with every parameter that is out of range."""
         counts = ("epochs", "batch_size", "patience", "print_frequency")
-        rules = {name: ("greater than 0", getattr(self, name) > 0) for name in counts}
-        rules["warmup_epochs"] = "greater than or equal to 0", self.warmup_epochs >= 0
-        rules["learning_rate"] = "greater than 0", self.learning_rate > 0
+        broken = {name: "greater than 0" for name in counts if getattr(self, name) <= 0}
+        if self.warmup_epochs < 0:
+            broken["warmup_epochs"] = "greater than or equal to 0"
         if not math.isfinite(self.learning_rate):
-            rules["learning_rate"] = "a finite number", False
+            broken["learning_rate"] = "a finite number"
+        elif self.learning_rate <= 0:
+            broken["learning_rate"] = "greater than 0"
         problems = [
             out_of_range(display_name(name), rule, parameter(name), getattr(self, name))
-            for name, (rule, holds) in rules.items()
-            if not holds
+            for name, rule in broken.items()
         ]
         if problems:
             raise ParameterError("\n".join(problems))
 
     def as_params(self) -> dict[str, int | float]:
-        """The values by the names of the component's inputs (`epochs`, …), for MLflow."""
+        """Return the values by the names of the component's inputs (`epochs`, …), for MLflow."""
         return {name[2:].replace("-", "_"): value for name, value in self.as_flags().items()}
 
     def as_flags(self) -> dict[str, int | float]:
-        """The values by flag (`--epochs`, …), in the documented order."""
+        """Return the values by flag (`--epochs`, …), in the documented order."""
         return {flag(field.name): getattr(self, field.name) for field in fields(self)}

@@ -1,4 +1,4 @@
-"""How messages are worded: numbers with nouns, lists, and parameters by the names that a user gives."""
+"""How messages are worded: numbers with nouns, lists, parameters by the names that a user gives."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -60,7 +60,7 @@ def display_name(field_name: str) -> str:
 
 
 def out_of_range(parameter: str, rule: str, flag: str, value: object) -> str:
-    """Return the designer's sentence about a parameter; a rule is, for example, "greater than 0"."""
+    """Return the designer's sentence about a parameter; a rule is such as "greater than 0"."""
     return f'Parameter "{parameter}" value should be {rule}: {flag} is {value}.'
 
 

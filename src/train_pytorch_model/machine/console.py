@@ -75,7 +75,7 @@ def _console_handler(is_main: bool, quiet: bool) -> logging.Handler:
 
 
 def _keeps_every_line() -> bool:
-    """Return whether the terminal cannot move the cursor: a dumb one, or a command's in a notebook."""
+    """Return whether the terminal is a dumb one, or that of a command in a notebook."""
     in_notebook = "JPY_PARENT_PID" in os.environ or "inline" in os.environ.get("MPLBACKEND", "")
     return in_notebook or os.environ.get("TERM") in ("dumb", "unknown")
 
@@ -120,7 +120,7 @@ class Bar:
             self.live.count(steps)
 
     def show(self, step: int, *facts: str) -> None:
-        """Show facts after a step, counted from 1; the most important first, in case not all fit."""
+        """Show facts after a step, counted from 1; the most important first: not all may fit."""
         if self.live:
             self.live.show(facts)
         if step % self.lines_every == 0:
@@ -158,7 +158,7 @@ def write_what_the_console_can() -> None:
 
 
 def fit_to_stderr(text: str) -> str:
-    """Return the text as it is written to standard error: a terminal gets lines that fit its width."""
+    """Return the text as it is written to standard error: in lines that fit if it is a terminal."""
     if not sys.stderr or not sys.stderr.isatty():
         return text
     return wrap(text, shutil.get_terminal_size().columns, INDENT)
