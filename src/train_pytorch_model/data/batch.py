@@ -15,9 +15,8 @@ class Batch:
 
     # (B, 3, H, W), uint8, channels last; or features (B, D) of a frozen backbone. B may be 0.
     images: Tensor
-    targets: (
-        Tensor  # (B,), int64: class indices; or with CutMix (B, categories), float32: probabilities
-    )
+    # (B,), int64: class indices; or with CutMix (B, categories), float32: probabilities.
+    targets: Tensor
     indices: np.ndarray  # (B,), int64: the images' indices in the dataset
     global_count: int  # images planned in this step over all processes
     unreadable: dict[
@@ -26,8 +25,9 @@ class Batch:
 
 
 def on_device(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
-    """The same batches on a device; a GPU receives each one while it still computes the previous
-    one.
+    """Yield the same batches on a device.
+
+    A GPU receives each one while it still computes the previous one.
     """
     if device.type != "cuda":
         for batch in batches:
@@ -39,7 +39,8 @@ def on_device(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]
         with torch.cuda.stream(copying):
             images = batch.images.to(device, non_blocking=True)
             targets = batch.targets.pin_memory().to(device, non_blocking=True)
-            ahead.append((replace(batch, images=images, targets=targets), copying.record_event()))
+            copied = copying.record_event()
+            ahead.append((replace(batch, images=images, targets=targets), copied))
         if len(ahead) > 1:
             yield _await_copy(*ahead.popleft())
     while ahead:
@@ -47,6 +48,7 @@ def on_device(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]
 
 
 def _await_copy(batch: Batch, copied: torch.cuda.Event) -> Batch:
+    """Have the device wait until a batch is copied."""
     computing = torch.cuda.current_stream(batch.images.device)
     computing.wait_event(copied)  # the device waits, not this process
     for tensor in (batch.images, batch.targets):

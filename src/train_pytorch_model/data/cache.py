@@ -1,11 +1,10 @@
-"""A cache of decoded images, filled in the first epoch: later epochs read it instead of decoding
-again.
+"""A cache of decoded images, which later epochs read instead of decoding again.
 
 It holds the pixels before any random augmentation (`preparation`), and no pixel depends on whether
 there is a cache. The processes of a machine, and the reader processes of each, share a file in
 memory:
 
-    16 bytes per image        offset of its pixels in the file, 0 if it is not cached; height and width
+    16 bytes per image        offset of its pixels in the file, 0 if it is not cached; height, width
     16 bytes per image        its perceptual hash, 0 until it is decoded for the first time
     features                  of a frozen backbone, if they are cached (`features`)
     pixels, writer by writer  each process fills its part, and reads all parts

@@ -28,8 +28,9 @@ def plan_cache(
     readers: int = 0,
     views: Views | None = None,
 ) -> CachePlan:
-    """Decide what is cached: features of `views` if all fit, then images, unless memory holds too
-    few.
+    """Decide what is cached.
+
+    Features of `views` are, if all fit, and then images, unless memory holds too few.
     """
     num_training, num_validation = (
         int(images.rows[-1]) + 1 for images, _ in (training, validation)

@@ -118,8 +118,9 @@ def without_main_module() -> Iterator[None]:
 
 
 def serve(connection: Connection, folder: Path, cache: SharedCache | None, writer: int) -> None:
-    """Receive the descriptors of pixels and cache, then answer requests until the connection is
-    closed.
+    """Receive the descriptors of pixels and cache, then answer requests.
+
+    Ends when the connection is closed.
     """
     os.setpgid(0, 0)  # so that Ctrl-C does not reach this process
     os.chdir(folder)  # to which names of files are relative

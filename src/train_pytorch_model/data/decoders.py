@@ -74,8 +74,10 @@ def fill(slots: np.ndarray, reads: Iterable[Callable[[], Pixels]]) -> list[str |
 
 
 class Decoders:
-    """A process for each calling thread; the thread itself on macOS and Windows, or where none
-    works."""
+    """A process for each calling thread.
+
+    On macOS and Windows, or where none works, the thread decodes.
+    """
 
     def __init__(self, modules: Sequence[str] = ()) -> None:
         """Start the server of the processes, which imports `modules`, unless it runs already."""

@@ -11,9 +11,8 @@ from train_pytorch_model.config.seeds import derive_seed
 class PlannedBatch:
     """One process's images of a step."""
 
-    indices: (
-        np.ndarray
-    )  # (B,), int64: indices in the dataset; empty if other processes take all of them
+    # (B,), int64: indices in the dataset; empty if other processes take all of them.
+    indices: np.ndarray
     global_count: int  # images of all processes in this step
 
 
@@ -27,31 +26,35 @@ def plan_training(
     world_size: int,
     images_done: int = 0,
 ) -> list[PlannedBatch]:
-    """One process's batches of an epoch: each image once over all processes, in a new order every
-    epoch.
+    """Return one process's batches of an epoch.
 
-    The first `images_done` images of that order are skipped: they were trained before. All steps
-    have equally many images, give or take one: a last step of two left-over images would move the
-    weights as far as a step of sixteen. No process gets fewer than `min_local_batch` images: a step
-    that is too small for all goes to fewer of them, and one that is too small for a single process
-    is dropped.
+    Over all processes each image comes once, in a new order every epoch. The first `images_done`
+    images of that order are skipped: they were trained before. All steps have equally many images,
+    give or take one: a last step of two left-over images would move the weights as far as a step of
+    sixteen. No process gets fewer than `min_local_batch` images: a step that is too small for all
+    goes to fewer of them, and one that is too small for a single process is dropped.
     """
-    order = np.random.default_rng(derive_seed(seed, "order", epoch)).permutation(num_images)[
-        images_done:
-    ]
+    rng = np.random.default_rng(derive_seed(seed, "order", epoch))
+    order = rng.permutation(num_images)[images_done:]
+    steps = _num_steps(len(order), batch_size * world_size)
     batches = []
-    for indices in np.array_split(order, _num_steps(len(order), batch_size * world_size)):
-        if takers := min(world_size, len(indices) // min_local_batch):
-            own = np.array_split(indices, takers)[rank] if rank < takers else indices[:0]
-            # A copy: a view would keep the whole permutation in memory.
-            batches.append(PlannedBatch(own.copy(), len(indices)))
+    for indices in np.array_split(order, steps):
+        # With fewer processes than there are, those of a higher rank get an empty batch.
+        num_processes = min(world_size, len(indices) // min_local_batch)
+        if num_processes == 0:
+            continue
+        local = indices[:0]
+        if rank < num_processes:
+            local = np.array_split(indices, num_processes)[rank]
+        # A copy: a view would keep the whole permutation in memory.
+        batches.append(PlannedBatch(local.copy(), len(indices)))
     return batches
 
 
 def num_training_steps(
     num_images: int, batch_size: int, min_local_batch: int, world_size: int
 ) -> int:
-    """Steps of an epoch: the length of every process's plan."""
+    """Return the steps of an epoch: the length of every process's plan."""
     steps = _num_steps(num_images, batch_size * world_size)
     fewest, larger = divmod(num_images, steps)
     if fewest >= min_local_batch:
@@ -60,14 +63,17 @@ def num_training_steps(
 
 
 def _num_steps(num_images: int, global_batch_size: int) -> int:
-    """The fewest steps that hold all images; without any, one that is empty."""
+    """Return the fewest steps that hold all images; without any, one that is empty."""
     return max(1, -(-num_images // global_batch_size))
 
 
 def plan_validation(
     num_images: int, batch_size: int, rank: int, world_size: int
 ) -> list[PlannedBatch]:
-    """Batches of consecutive images, the same for any number of processes, dealt out round-robin."""
+    """Return one process's batches of consecutive images.
+
+    They are the same for any number of processes, and dealt out round-robin.
+    """
     starts = range(rank * batch_size, num_images, batch_size * world_size)
     batches = [np.arange(start, min(start + batch_size, num_images)) for start in starts]
     return [PlannedBatch(indices, len(indices)) for indices in batches]

@@ -8,29 +8,33 @@ from train_pytorch_model.image_classifier.spec import Framing
 
 
 def frame(pixels: Pixels, framing: Framing) -> Pixels:
-    """The framed image, as training sees it: the `view` in a fifth of its time, cropped to whole
-    pixels.
+    """Return the framed image, as training sees it.
+
+    It is the `view` in a fifth of its time, cropped to whole pixels.
     """
-    if framing.mode != "crop" and pixels.shape[:2] != (framing.height, framing.width):
-        return framing.pad(resize(pixels, *framing.inner_size(*pixels.shape[:2])))
+    size = (framing.height, framing.width)
+    if framing.mode != "crop" and pixels.shape[:2] != size:
+        inner_height, inner_width = framing.inner_size(*pixels.shape[:2])
+        return framing.pad(resize(pixels, inner_height, inner_width))
     seen = pixels[window(*pixels.shape[:2], framing)]
-    if seen.shape[:2] == (framing.height, framing.width):
+    if seen.shape[:2] == size:
         return np.ascontiguousarray(seen)
     # A contiguous copy: PyTorch would make it with threads of its own.
     return resize(np.array(seen, order="C"), framing.height, framing.width)
 
 
 def frame_at_most(pixels: Pixels, framing: Framing) -> Pixels:
-    """`frame`, or its window without resizing if that has fewer pixels: it shows as much."""
+    """Return `frame`, or its window without resizing if that has fewer pixels but shows as much."""
     if framing.mode == "crop":
         seen = pixels[window(*pixels.shape[:2], framing)]
-        if seen.shape[0] * seen.shape[1] < framing.num_pixels:
+        rows, columns, _ = seen.shape
+        if rows * columns < framing.num_pixels:
             return np.ascontiguousarray(seen)
     return frame(pixels, framing)
 
 
 def window(height: int, width: int, framing: Framing) -> tuple[slice, slice]:
-    """Rows and columns that training sees of an image of that size; at least one of each."""
+    """Return the rows and columns, at least one each, that training sees of an image."""
     if (height, width) == (framing.height, framing.width):
         return slice(0, height), slice(0, width)
     left, top, right, bottom = map(round, framing.box(width, height))

@@ -1,5 +1,4 @@
-"""What the pixels of a sample decide: whether training mirrors images, and which value is white in
-16 bits.
+"""What the pixels of a sample decide: mirroring in training, and which value is white in 16 bits.
 
 Digits, text, signs and X-rays have a left and a right; most photographs do not. A linear classifier
 on thumbnails decides, as in visual chirality (Lin et al., CVPR 2020): it tells 89 to 98 % of 256
@@ -14,6 +13,7 @@ import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -42,57 +42,71 @@ MIN_BITS = 8
 
 
 def decide_flips(inputs: OpenedInputs, world: World) -> TrainingInputs:
-    """The inputs, the same on all processes: pixels decide about flips if the recipe leaves them
-    open.
+    """Return the inputs with flips that the pixels decide, if the recipe leaves them open.
+
+    The same on all processes.
     """
     if isinstance(inputs.recipe.horizontal_flip, bool):
         return inputs.with_flips(inputs.recipe.horizontal_flip)
-    some = count = 0
+    distinguished = count = 0
     if world.is_main:
-        some, count = count_distinguishable(inputs.training, inputs.framing.colours, world)
-    some, count = world.broadcast((some, count))
-    has_sides = (
-        some > count * MIN_DISTINGUISHABLE and some > count / 2 + DEVIATIONS * math.sqrt(count) / 2
-    )
-    reason = (
-        f"{some} of {count} images are distinguishable from their mirror images"
-        if has_sides
-        else ""
-    )
-    return inputs.with_flips(not has_sides, reason)
+        colours = inputs.framing.colours
+        distinguished, count = count_distinguishable(inputs.training, colours, world)
+    distinguished, count = world.broadcast((distinguished, count))
+
+    chance = count / 2
+    deviation = math.sqrt(count) / 2
+    is_significant = distinguished > chance + DEVIATIONS * deviation
+    if is_significant and distinguished > count * MIN_DISTINGUISHABLE:
+        reason = f"{distinguished} of {count} images are distinguishable from their mirror images"
+        return inputs.with_flips(False, reason)
+    return inputs.with_flips(True, "")
 
 
 def count_distinguishable(
     images: ImageDirectory, colours: decoding.Colours, world: World
 ) -> tuple[int, int]:
-    """How many images of a fixed sample are told from their mirror images, and the size of the
-    sample.
+    """Return how many images of a fixed sample are distinguished from their mirror images.
+
+    And how many the sample has.
     """
-    groups = []
+    by_category = _sampled_thumbnails(images, colours, world)
+    large = [thumbnails for thumbnails in by_category if len(thumbnails) >= MIN_IMAGES]
+    small = [thumbnails for thumbnails in by_category if len(thumbnails) < MIN_IMAGES]
+    pooled = list(chain.from_iterable(small))
+    groups = [*large, pooled] if pooled else large
+    distinguished = sum(count_classified(np.stack(group)) for group in groups)
+    return distinguished, sum(map(len, by_category))
+
+
+def _sampled_thumbnails(
+    images: ImageDirectory, colours: decoding.Colours, world: World
+) -> list[list[np.ndarray]]:
+    """Return the brightness (SIDE, SIDE), float64, of a fixed sample's images, by category."""
     present = np.flatnonzero(images.class_counts())
+    by_category = []
     with start_decoders(world) as decoders, ThreadPoolExecutor(world.cores) as pool:
 
         def thumbnail(index: int) -> np.ndarray | None:
             with suppress(UnreadableImageError):  # training reports it
                 pixels = resize(decoders.decode(images.path(index), SIDE, colours), SIDE, SIDE)
-                brightness: np.ndarray = pixels.mean(axis=2)  # (SIDE, SIDE), float64
+                brightness: np.ndarray = pixels.mean(axis=2)
                 return brightness
             return None
 
         for category in present[evenly_spaced(len(present), MAX_CATEGORIES)]:
+            per_category = MAX_IMAGES // min(MAX_CATEGORIES, len(present))
             of_category = np.flatnonzero(images.class_indices == category)
-            some = evenly_spaced(len(of_category), MAX_IMAGES // min(MAX_CATEGORIES, len(present)))
-            found = pool.map(thumbnail, of_category[some].tolist())
-            groups.append([each for each in found if each is not None])
-    large = [group for group in groups if len(group) >= MIN_IMAGES]
-    rest = [each for group in groups if len(group) < MIN_IMAGES for each in group]
-    distinguished = sum(count_classified(np.stack(group)) for group in (*large, rest) if group)
-    return distinguished, sum(map(len, groups))
+            sample = of_category[evenly_spaced(len(of_category), per_category)]
+            thumbnails = pool.map(thumbnail, sample.tolist())
+            by_category.append([pixels for pixels in thumbnails if pixels is not None])
+    return by_category
 
 
 def count_classified(thumbnails: np.ndarray) -> int:
-    """How many of these images a linear classifier, trained on the others, tells from their mirror
-    images.
+    """Return how many of these images a linear classifier distinguishes from their mirror images.
+
+    It is trained on the others.
 
     `thumbnails`: (N, S, S), float, brightness. The classifier is Fisher's linear discriminant
     between images and mirror images, ridge-regularized and cross-validated; an image that equals
@@ -106,40 +120,41 @@ def count_classified(thumbnails: np.ndarray) -> int:
     fold_of = np.arange(len(sides)) % FOLDS
     distinguished = 0
     for fold in range(FOLDS):
-        known, others = sides[fold_of != fold], sides[fold_of == fold]
-        if not known.any():
+        training = sides[fold_of != fold]
+        validation = sides[fold_of == fold]
+        if not training.any():
             continue
         # The class means are +mean and -mean, with a shared scatter matrix; the ridge is its mean
         # variance.
-        scatter = known.T @ known / len(known)
+        scatter = training.T @ training / len(training)
         ridge = np.trace(scatter) / len(scatter)
-        direction = np.linalg.solve(scatter + ridge * np.eye(len(scatter)), known.mean(axis=0))
-        distinguished += int(np.count_nonzero(others @ direction > 0))
+        mean = training.mean(axis=0)
+        direction = np.linalg.solve(scatter + ridge * np.eye(len(scatter)), mean)
+        distinguished += int(np.count_nonzero(validation @ direction > 0))
     return distinguished
 
 
 def decide_white_level(inputs: OpenedInputs, world: World) -> OpenedInputs:
-    """The inputs with a white level: the recipe's, or that of a sample.
+    """Return the inputs with a white level: the recipe's, or that of a sample.
 
     The same on all processes.
     """
     if inputs.recipe.white_level is not None:
         return inputs
-    found = find_white_level(inputs.training) if world.is_main else MAX_WHITE
-    return inputs.with_white_level(world.broadcast(found))
+    white_level = find_white_level(inputs.training) if world.is_main else MAX_WHITE
+    return inputs.with_white_level(world.broadcast(white_level))
 
 
 def find_white_level(images: ImageDirectory) -> int:
-    """The highest value of 8 to 16 bits, as many as the 16-bit images of a fixed sample use."""
+    """Return the highest value of as many bits, 8 to 16, as a sample's 16-bit images use."""
 
     def is_deep(path: Path) -> bool:
         with suppress(UnreadableImageError):  # training reports it
             return decoding.has_16_bits(path)
         return False
 
-    deep = list(
-        filter(is_deep, map(images.path, evenly_spaced(len(images), MAX_DEEP_IMAGES).tolist()))
-    )
+    sample = evenly_spaced(len(images), MAX_DEEP_IMAGES).tolist()
+    deep = [path for path in map(images.path, sample) if is_deep(path)]
     if not deep:
         return MAX_WHITE
     with closing(Decoders()) as decoders, ThreadPoolExecutor(usable_cores()) as pool:
@@ -151,4 +166,7 @@ def find_white_level(images: ImageDirectory) -> int:
             return 0
 
         highest = max(pool.map(highest_of, deep))
-    return (1 << max(MIN_BITS, highest.bit_length())) - 1 if highest else MAX_WHITE
+    if highest == 0:
+        return MAX_WHITE
+    bits = max(MIN_BITS, highest.bit_length())
+    return (1 << bits) - 1

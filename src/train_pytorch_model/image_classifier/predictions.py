@@ -42,7 +42,7 @@ def energies_of(logits: np.ndarray) -> np.ndarray:
 
 
 def known_json(energies: np.ndarray) -> str:
-    """Return the content of `known.json`, from the energies (N,) of one validation image or more."""
+    """Return the content of `known.json`, from the energies (N,) of N > 0 validation images."""
     quantiles = np.quantile(energies, np.linspace(0, 1, NUM_QUANTILES))
     return json.dumps({"energies": [round(value, 6) for value in quantiles.tolist()]})
 

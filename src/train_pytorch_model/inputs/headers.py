@@ -10,16 +10,15 @@ from train_pytorch_model.image_classifier.decoding import UnreadableImageError, 
 from train_pytorch_model.machine.cores import in_threads
 
 MAX_HEADERS = 20_000  # a header costs 0.05 ms; beyond, an evenly spaced sample of this many is read
-COMMON_SHARE = 0.99  # of the images must have a size for it to be the common size
+COMMON_FRACTION = 0.99  # of the images must have a size for it to be the common size
 
 
 @dataclass(frozen=True)
 class Headers:
     """The sizes and unreadable images found in the headers of a directory."""
 
-    common_size: (
-        tuple[int, int] | None
-    )  # (height, width) of nearly all images, upright; None if they differ
+    # (height, width) of nearly all images, upright; None if they differ.
+    common_size: tuple[int, int] | None
     sizes: Mapping[tuple[int, int], int]  # (height, width) → how many of the images have it
     unreadable: dict[int, str]  # index of an image that cannot be read → the reason
 
@@ -41,5 +40,12 @@ def read_headers(directory: ImageDirectory) -> Headers:
             unreadable[index] = result
         else:
             sizes[result] += 1
-    common = [size for size, count in sizes.most_common(1) if count >= COMMON_SHARE * sizes.total()]
-    return Headers(common[0] if common else None, sizes, unreadable)
+    return Headers(_common_size(sizes), sizes, unreadable)
+
+
+def _common_size(sizes: Counter[tuple[int, int]]) -> tuple[int, int] | None:
+    """Return the size of nearly all images; None if they differ."""
+    for size, count in sizes.most_common(1):
+        if count >= COMMON_FRACTION * sizes.total():
+            return size
+    return None
