@@ -37,6 +37,7 @@ from train_pytorch_model.config.wording import bulleted
 from train_pytorch_model.errors import InvalidDatasetError, NotLabeledDatasetError
 from train_pytorch_model.formats import image_list, listing, reading, schema
 from train_pytorch_model.formats.listing import SUFFIXES, UNLABELLED, Listing, is_utf8
+from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.reading import INCOMPLETE, META
 from train_pytorch_model.formats.writing import write_json
@@ -272,7 +273,7 @@ def _entries(root: Path, title: str) -> set[str]:
     if not os.path.exists(root):
         # An image or an archive may be meant.
         kind = "file or directory" if root.suffix else "directory"
-        raise InvalidDatasetError(title, reading.explain_missing(root, kind), HINT)
+        raise InvalidDatasetError(title, explain_missing(root, kind), HINT)
     if not root.is_dir():
         is_image = listing.suffix_of(root.name) in SUFFIXES
         hint = "Put the image into a folder, and name the folder." if is_image else FILE_HINT

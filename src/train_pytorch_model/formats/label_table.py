@@ -1,10 +1,10 @@
 """Images whose categories are in a table or a list.
 
-    labels.csv, or any other CSV      image,breed             separated by , ; | or tabs; with or without
-                                      000bec18,boston_bull    a header, if there are two columns
+    labels.csv, or any other CSV      image,breed             separated by , ; | or tabs; two
+                                      000bec18,boston_bull    columns may have no header
     metadata.csv, metadata.jsonl      {"file_name": "train/1.jpg", "label": "cat"}
                                       of a Hugging Face image folder
-    train.jsonl, named by an MLTable  {"image_url": "azureml://subscriptions/…/paths/fridge/milk/1.jpg",
+    train.jsonl, named by an MLTable  {"image_url": "azureml://subscriptions/…/paths/milk/1.jpg",
                                        "label": "milk", …}
                                       AutoML's training data for image classification
 
@@ -67,58 +67,70 @@ class _LabelledRows:
 
     def __init__(self, source: str) -> None:
         self.source = source
-        self.labels: dict[
-            str, str | None
-        ] = {}  # by the file's name, relative to the images' folder
+        # By the name of the file, relative to the folder of the images.
+        self.labels: dict[str, str | None] = {}
         self.problems: list[str] = []
         self.ignored: Counter[str] = Counter()
 
     def add(self, name: str, label: object) -> None:
         """Add an image. Raises `_RowError`, also if an earlier row gives it another category."""
-        if isinstance(label, list):
-            raise _RowError(
-                "its label is a list: multi-label data and boxes are not supported. One string is"
-                " expected"
-            )
-        if isinstance(label, int) and not isinstance(label, bool):
-            label = str(label)
-        if label is not None and not isinstance(label, str):
-            raise _RowError(f"its label is {label!r}; a string is expected")
-        if label is not None and not 0 < len(label.encode()) <= MAX_LABEL_BYTES:
-            size = len(label.encode())
-            raise _RowError(f"its label has {size} bytes; 1 to {MAX_LABEL_BYTES} are expected")
+        text = _text_of(label)
         if name in self.labels:
-            if (other := self.labels[name]) != label:
+            other = self.labels[name]
+            if other != text:
                 raise _RowError(
-                    f"image {name!r} has label {other!r} in another row and {label!r} here"
+                    f"image {name!r} has label {other!r} in another row and {text!r} here"
                 )
             self.ignored["duplicate rows"] += 1
-        self.labels[name] = label
+        self.labels[name] = text
 
     def listing(self) -> Listing:
         """Return the images, by category and name.
 
         Raises `MalformedFileError` with all problems.
         """
-        labels, problems = self.labels, self.problems
-        unlabelled = [name for name, label in labels.items() if label is None]
-        if 0 < len(unlabelled) < len(labels):
-            problems = problems + [
-                f"image {name!r} has no label, but others do." for name in unlabelled
-            ]
+        self._check()
+        used = {label for label in self.labels.values() if label is not None}
+        categories = sorted(used, key=listing.natural_order)
+        listing.check_category_names(categories)
+        index_of: dict[str | None, int] = {name: index for index, name in enumerate(categories)}
+        class_of = {name: index_of.get(label, UNLABELLED) for name, label in self.labels.items()}
+        names = sorted(self.labels, key=lambda name: (class_of[name], listing.natural_order(name)))
+        return Listing(
+            file_names=listing.Packer(names).finish(),
+            class_indices=np.asarray([class_of[name] for name in names], dtype=np.int32),
+            categories=tuple(categories),
+            columns=("id", "category") if categories else ("id",),
+            ignored=dict(self.ignored),
+        )
+
+    def _check(self) -> None:
+        problems = list(self.problems)
+        unlabelled = [name for name, label in self.labels.items() if label is None]
+        if len(unlabelled) < len(self.labels):
+            problems += [f"image {name!r} has no label, but others do." for name in unlabelled]
         if problems:
             text = f"{len(problems)} rows of {self.source} cannot be used:{bulleted(problems)}\n"
             raise MalformedFileError(text)
-        found = {label for label in labels.values() if label is not None}
-        categories = sorted(found, key=listing.natural_order)
-        listing.check_category_names(categories)
-        index_of: dict[str | None, int] = {name: index for index, name in enumerate(categories)}
-        class_of = {name: index_of.get(label, UNLABELLED) for name, label in labels.items()}
-        names = sorted(labels, key=lambda name: (class_of[name], listing.natural_order(name)))
-        class_indices = np.asarray([class_of[name] for name in names], dtype=np.int32)
-        columns = ("id", "category") if categories else ("id",)
-        packed = listing.Packer(names).finish()
-        return Listing(packed, class_indices, tuple(categories), columns, dict(self.ignored))
+
+
+def _text_of(label: object) -> str | None:
+    """Return the label of a row as text, if it has one. Raises `_RowError`."""
+    if label is None:
+        return None
+    if isinstance(label, list):
+        raise _RowError(
+            "its label is a list: multi-label data and boxes are not supported. One string is"
+            " expected"
+        )
+    if isinstance(label, int) and not isinstance(label, bool):
+        label = str(label)
+    if not isinstance(label, str):
+        raise _RowError(f"its label is {label!r}; a string is expected")
+    size = len(label.encode())
+    if not 0 < size <= MAX_LABEL_BYTES:
+        raise _RowError(f"its label has {size} bytes; 1 to {MAX_LABEL_BYTES} are expected")
+    return label
 
 
 def table_in(folder: Path) -> Path | None:
@@ -127,10 +139,12 @@ def table_in(folder: Path) -> Path | None:
 
 
 def open_labelled(folder: Path, port: str, hint: str = "") -> ImageDirectory:
-    """Like `open_image_directory`, with the categories that a table in a plain folder gives its
-    images.
+    """Open an image directory, or a plain folder with the categories that a table in it names.
+
+    Raises `InvalidDatasetError`, `NotLabeledDatasetError`.
     """
-    if os.path.exists(folder / META) or not (table := table_in(folder)):
+    table = None if os.path.exists(folder / META) else table_in(folder)
+    if table is None:
         return open_image_directory(folder, port)
     try:
         return images_of(read_table(table, folder), folder, port)
@@ -139,38 +153,37 @@ def open_labelled(folder: Path, port: str, hint: str = "") -> ImageDirectory:
 
 
 def read_table(path: Path, images: Path, file_column: str = "", label_column: str = "") -> Listing:
-    """The images below `images` by a table; columns are found by name.
+    """List the images below `images` with the categories of a table.
 
-    Raises `MalformedFileError`.
+    Columns that are not given are recognized by their names. Raises `MalformedFileError`.
     """
     files = _ImageFiles(images)
-    numbered = (
-        _json_rows(path) if listing.suffix_of(path.name) == ".jsonl" else _csv_rows(path, files)
-    )
+    is_json = listing.suffix_of(path.name) == ".jsonl"
+    numbered = _json_rows(path) if is_json else _csv_rows(path, files)
     first = next(numbered, None)
     if first is None:
         raise MalformedFileError(f"{path.name} has no rows.")
     file_column = _column(path, first[1], file_column, FILE_COLUMNS, "file_column", 0)
     label_column = _column(path, first[1], label_column, LABEL_COLUMNS, "label_column", 1)
-    rows, missing = _LabelledRows(path.name), []
+
+    rows = _LabelledRows(path.name)
+    missing = []
     for number, row in chain([first], numbered):
+        name = str(row.get(file_column) or "")
         try:
-            named = str(row.get(file_column) or "")
-            found = files.find(named)
-            if len(found) > 1:
-                raise _RowError(f"image {named!r} may be any of {len(found)} files: {_some(found)}")
-            if found:
-                rows.add(found[0], row.get(label_column))
+            file = files.find_one(name)
+            if file is None:
+                missing.append(name)
             else:
-                missing.append(named)
+                rows.add(file, row.get(label_column))
         except _RowError as error:
             rows.problems.append(f"{path.name}:{number}: {error}.")
     if missing and not rows.labels:
         raise MalformedFileError(
             f"none of the images that {path.name} names is in {images}, such as {_some(missing)}."
-            " Its column"
-            f" {file_column!r} was taken for the names."
+            f" Its column {file_column!r} was taken for the names."
         )
+
     unnamed = [name for name in files.names if name not in rows.labels]
     for what, names in (("rows without an image file", missing), ("images without a row", unnamed)):
         if names:
@@ -193,16 +206,26 @@ class _ImageFiles:
 
     def find(self, named: str) -> list[str]:
         """Return the names, relative to the folder, of the files that may be meant."""
-        parts = [
-            part for part in named.strip().replace("\\", "/").split("/") if part not in ("", ".")
-        ]
-        ends = ("/".join(parts[first:]) for first in range(len(parts)))
-        return next((self._by_end[end] for end in ends if end in self._by_end), [])
+        parts = named.strip().replace("\\", "/").split("/")
+        parts = [part for part in parts if part not in ("", ".")]
+        for first in range(len(parts)):
+            end = "/".join(parts[first:])
+            if end in self._by_end:
+                return self._by_end[end]
+        return []
+
+    def find_one(self, named: str) -> str | None:
+        """Return the name of the file that is meant, if there is one. Raises `_RowError`."""
+        names = self.find(named)
+        if len(names) > 1:
+            raise _RowError(f"image {named!r} may be any of {len(names)} files: {_some(names)}")
+        return names[0] if names else None
 
 
 def _csv_rows(path: Path, files: _ImageFiles) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield the rows by column; the columns of a table without a header are called `column 1` and
-    so on.
+    """Yield the rows by column.
+
+    The two columns of a table without a header are called `column 1` and `column 2`.
     """
     lines = (_decode(path, number, line) for number, line in read_lines(path))
     first = next(lines, "")
@@ -211,13 +234,12 @@ def _csv_rows(path: Path, files: _ImageFiles) -> Iterator[tuple[int, Mapping[str
     try:
         columns = [cell.strip() for cell in next(table)]
         if len(columns) == 2 and any(map(files.find, columns)):  # it names an image already
-            header, columns = columns, ["column 1", "column 2"]
-            yield 1, dict(zip(columns, header, strict=True))
+            first_row = columns
+            columns = ["column 1", "column 2"]
+            yield 1, dict(zip(columns, first_row, strict=True))
         for row in table:
-            yield (
-                table.line_num,
-                dict(zip(columns, (cell.strip() or None for cell in row), strict=False)),
-            )
+            cells = [cell.strip() or None for cell in row]
+            yield table.line_num, dict(zip(columns, cells, strict=False))
     except csv.Error as error:
         raise MalformedFileError(f"{path.name}:{table.line_num}: {error}.") from error
 
@@ -243,22 +265,26 @@ def _json_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 
 def _column(
-    path: Path, row: Mapping[str, Any], given: str, usual: Sequence[str], name: str, nth: int
+    path: Path, row: Mapping[str, Any], named: str, usual: Sequence[str], name: str, position: int
 ) -> str:
-    """Return the column that is `given`, or has a `usual` name, or is at this `nth` of two."""
-    by_name = {column.strip().lower().replace(" ", "_"): column for column in row}
-    wanted = [given.strip().lower().replace(" ", "_")] if given else usual
-    if found := next((by_name[each] for each in wanted if each in by_name), None):
-        return found
-    if not given and len(row) == 2:
-        return list(row)[nth]
+    """Return the column that is `named`, or has a `usual` name, or is at this `position` of two."""
+    by_name = {_comparable(column): column for column in row}
+    for wanted in [_comparable(named)] if named else usual:
+        if wanted in by_name:
+            return by_name[wanted]
     columns = ", ".join(map(repr, row))
+    if named:
+        raise MalformedFileError(f"{path.name} has no column {named!r}; it has {columns}.")
+    if len(row) == 2:
+        return list(row)[position]
     raise MalformedFileError(
-        f"{path.name} has no column {given!r}; it has {columns}."
-        if given
-        else f"it is not clear which column of {path.name} is meant: it has {columns}. Name it with"
+        f"it is not clear which column of {path.name} is meant: it has {columns}. Name it with"
         f" {parameter(name)}."
     )
+
+
+def _comparable(column: str) -> str:
+    return column.strip().lower().replace(" ", "_")
 
 
 def _some(names: Sequence[str]) -> str:
@@ -274,14 +300,11 @@ def annotations_of(root: Path) -> Path:
     paths = reading.read_yaml(root / MLTABLE).get("paths")
     entries = paths if isinstance(paths, list) else []
     names = [entry.get("file") for entry in entries if isinstance(entry, dict)]
-    if (
-        len(names) != 1
-        or not isinstance(names[0], str)
-        or not names[0].endswith(ANNOTATIONS_SUFFIX)
-    ):
-        text = f"{MLTABLE} should name one {ANNOTATIONS_SUFFIX} file under paths and names {names}."
-        raise MalformedFileError(text)
-    return reading.file_inside(root, names[0])
+    if len(names) == 1 and isinstance(names[0], str) and names[0].endswith(ANNOTATIONS_SUFFIX):
+        return reading.file_inside(root, names[0])
+    raise MalformedFileError(
+        f"{MLTABLE} should name one {ANNOTATIONS_SUFFIX} file under paths and names {names}."
+    )
 
 
 def read_annotations(path: Path, images: Path | None = None) -> Listing:
@@ -306,26 +329,39 @@ def read_annotations(path: Path, images: Path | None = None) -> Listing:
 
 def _resolve(present: PresentFiles, url: str) -> str:
     """Return the name of the file relative to the folder of the images. Raises `_RowError`."""
-    address = reading.ADDRESS.match(url)
-    scheme = address[1].lower() if address else ""
-    if scheme in ("", "file"):
-        name = unquote(FILE_ADDRESS.sub("", url)) if scheme else url
-        if name.startswith("/") and Path(name).is_relative_to(present.root.absolute()):
-            name = Path(name).relative_to(present.root.absolute()).as_posix()
-        if not reading.is_inner_path(name):
-            raise _RowError(f"image {name!r} is outside the directory of the file")
-        name = PurePosixPath(name).as_posix()  # one name per image, without `./` and `//`
-        if reason := present.problem_with(name):
-            raise _RowError(f"image {name!r} {reason}")
-        return name
-    if scheme not in ("azureml", "amldatastore"):
-        raise _RowError(
-            f"image {url!r} is remote. Images are not fetched from the network: download them"
-            " beside the file"
-        )
-    parts = url.partition("/paths/")[2].split("/") if "/paths/" in url else url.split("/")[3:]
+    scheme = reading.scheme_of(url)
+    if scheme == "":
+        return _resolve_path(present, url)
+    if scheme == "file":
+        return _resolve_path(present, unquote(FILE_ADDRESS.sub("", url)))
+    if scheme in reading.AZURE_SCHEMES:
+        return _resolve_end(present, url)
+    raise _RowError(
+        f"image {url!r} is remote. Images are not fetched from the network: download them"
+        " beside the file"
+    )
+
+
+def _resolve_path(present: PresentFiles, path: str) -> str:
+    name = path
+    root = present.root.absolute()
+    if path.startswith("/") and Path(path).is_relative_to(root):
+        name = Path(path).relative_to(root).as_posix()
+    if not reading.is_inner_path(name):
+        raise _RowError(f"image {name!r} is outside the directory of the file")
+    name = PurePosixPath(name).as_posix()  # one name per image, without `./` and `//`
+    reason = present.problem_with(name)
+    if reason:
+        raise _RowError(f"image {name!r} {reason}")
+    return name
+
+
+def _resolve_end(present: PresentFiles, url: str) -> str:
+    """Return the longest end of a URL that names a file."""
+    _, separator, path = url.partition("/paths/")
+    parts = path.split("/") if separator else url.split("/")[3:]
     parts = [part for part in parts if part not in ("", ".")][-MAX_DEPTH:]
-    for first in range(len(parts)):  # the longest tail of the URL that exists here
+    for first in range(len(parts)):
         end = "/".join(parts[first:])
         for name in dict.fromkeys((end, unquote(end))):
             if reading.is_inner_path(name) and not present.problem_with(name):

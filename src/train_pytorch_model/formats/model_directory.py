@@ -1,5 +1,4 @@
-"""ModelDirectory: an architecture with weights, untrained or trained, of this package or the
-designer.
+"""ModelDirectory: an architecture with weights, untrained or trained, also the designer's.
 
     _meta.yaml          type: ModelDirectory
                         extension: {}
@@ -12,7 +11,8 @@ designer.
                           module: azureml.designer.modules.dl.pytorch.….classification.resnet
                           class: ResNet
                           is_cuda: false
-                          init_params: {model_name: resnet18, pretrained: false, zero_init_residual: false}
+                          init_params: {model_name: resnet18, pretrained: false,
+                                        zero_init_residual: false}
                         task_type: MultiClassification
                         recipe: {…}          this package's; absent if all entries are defaults
     model               torch.save of the state dict; the keys start with `model.`
@@ -46,6 +46,7 @@ from typing import Any
 from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.errors import InvalidModelDirectoryError, ParameterError
 from train_pytorch_model.formats import reading
+from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.formats.writing import write_csv, write_yaml
 from train_pytorch_model.image_classifier import architectures
@@ -57,6 +58,9 @@ LABEL_MAP = "index_to_label.csv"
 MAX_LABEL_MAP_BYTES = 16 << 20
 NORMALIZER_MODULE = "azureml.designer.core.model.model_spec.builtin_model_meta.pre_processor"
 NORMALIZER_CLASS = "ImageNormalizer"
+# Texts that pandas reads as missing or as booleans.
+MISSING = {"", "#N/A", "N/A", "NA", "NaN", "nan", "null", "NULL", "None", "n/a", "<NA>"}
+BOOLEANS = {"True", "False", "TRUE", "FALSE", "true", "false"}
 HINT = (
     "Connect a PyTorch model such as ResNet or DenseNet, as init-model or the designer writes it."
 )
@@ -73,8 +77,8 @@ class ModelDirectory:
     is_pretrained: bool
     recipe: Recipe
     categories: tuple[str, ...]  # class index → name; empty when untrained
+    # The normalization outside the recipe, as in the designer's trained directories.
     mean: tuple[float, float, float] | None
-    """The normalization given outside the recipe, as in the designer's trained directories."""
     std: tuple[float, float, float] | None
 
     @property
@@ -88,23 +92,21 @@ class ModelDirectory:
         Raises `OSError`.
         """
         spec = (self.root / SPEC).read_bytes()
-        return hashlib.sha256(
-            spec + bytes.fromhex(reading.sha256_of(self.weights_path))
-        ).hexdigest()
+        weights = bytes.fromhex(reading.sha256_of(self.weights_path))
+        return hashlib.sha256(spec + weights).hexdigest()
 
     @property
     def is_trained(self) -> bool:
         return bool(self.categories)
 
     def is_fine_tuned_for(self, categories: Sequence[str]) -> bool:
-        """Whether training for these categories is fine-tuning: the weights are trained, but for
-        others.
-        """
+        """Return whether the weights are trained, but for other categories than these."""
         if self.is_trained:  # the designer's may be pretrained as well
             return set(self.categories) != set(categories)
         return self.is_pretrained
 
     def error(self, reason: str, hint: str = HINT) -> InvalidModelDirectoryError:
+        """Return the error of a directory that cannot be used for this reason."""
         return InvalidModelDirectoryError(f"{self.port} {self.root}", reason, hint)
 
 
@@ -122,7 +124,7 @@ def open_model_directory(root: Path, port: str, hint: str = "") -> ModelDirector
 
 
 def _what_to_do(root: Path) -> str:
-    """How to make a model directory of what is not one: a weights file or an architecture's name."""
+    """Return how to make a model directory of a weights file or an architecture's name."""
     if os.path.isfile(root):
         options = f"--architecture NAME --weights-file {root}"
     elif not os.path.exists(root) and architectures.is_known(str(root)):
@@ -134,28 +136,19 @@ def _what_to_do(root: Path) -> str:
 
 def _open(root: Path, port: str) -> ModelDirectory:
     if not os.path.exists(root):
-        raise MalformedFileError(reading.explain_missing(root))
+        raise MalformedFileError(explain_missing(root))
     if not root.is_dir():
         raise MalformedFileError("it is a file, not a directory.")
     meta = reading.read_meta(root, TYPE)
     spec = reading.read_yaml(reading.named_file(root, meta, "model"))
-    flavor = spec.get("flavor")
-    flavor = flavor if isinstance(flavor, dict) else {}
-    found = flavor.get("name", spec.get("model_type")), flavor.get("serialization_method")
-    if found != ("pytorch", "state_dict"):
-        raise MalformedFileError(
-            f"it is not a PyTorch model: {SPEC} says flavor {found[0]!r},"
-            f" serialization_method {found[1]!r}; expected 'pytorch', 'state_dict'."
-        )
+    _check_flavor(spec)
     extras = _mapping(spec, "flavor_extras")
     init_params = _mapping(extras, "init_params")
-    architecture, option = _architecture(extras, init_params)
+    family = _family(extras)
+    architecture = _architecture(family, init_params)
+    option = _option(family, init_params)
     categories = _read_label_map(root, spec)
-    declared_classes = init_params.get("num_classes")
-    if categories and isinstance(declared_classes, int) and declared_classes != len(categories):
-        raise MalformedFileError(
-            f"{SPEC} says num_classes {declared_classes}, but {LABEL_MAP} names {len(categories)}."
-        )
+    _check_num_classes(init_params, categories)
     normalization = _read_normalization(spec)
     if spec.get("model_file") != MODEL:
         raise MalformedFileError(
@@ -166,25 +159,46 @@ def _open(root: Path, port: str) -> ModelDirectory:
         recipe = Recipe.from_mapping(_mapping(spec, "recipe", {}))
     except ParameterError as error:
         raise MalformedFileError(f"{SPEC}: {error}") from error
-    mean, std, is_pretrained = (
-        normalization.mean,
-        normalization.std,
-        init_params.get("pretrained") is True,
-    )
     return ModelDirectory(
-        root, port, architecture, option, is_pretrained, recipe, categories, mean, std
+        root=root,
+        port=port,
+        architecture=architecture,
+        option=option,
+        is_pretrained=init_params.get("pretrained") is True,
+        recipe=recipe,
+        categories=categories,
+        mean=normalization.mean,
+        std=normalization.std,
     )
 
 
-def _architecture(extras: Mapping[str, Any], init_params: Mapping[str, Any]) -> tuple[str, bool]:
-    named = extras.get("module"), extras.get("class")
-    families = (*architectures.FAMILIES, architectures.TIMM_FAMILY)
-    family = next((f for f in families if (f.module, f.class_name) == named), None)
-    if family is None:
+def _check_flavor(spec: Mapping[str, Any]) -> None:
+    flavor = spec.get("flavor")
+    if not isinstance(flavor, dict):
+        flavor = {}
+    name = flavor.get("name", spec.get("model_type"))
+    method = flavor.get("serialization_method")
+    if (name, method) != ("pytorch", "state_dict"):
         raise MalformedFileError(
-            f"{SPEC} names class {named[1]!r} of module {named[0]!r}. Supported are"
-            f" {', '.join(f.class_name for f in families)}; nothing else is ever imported."
+            f"it is not a PyTorch model: {SPEC} says flavor {name!r},"
+            f" serialization_method {method!r}; expected 'pytorch', 'state_dict'."
         )
+
+
+def _family(extras: Mapping[str, Any]) -> architectures.Family:
+    module = extras.get("module")
+    class_name = extras.get("class")
+    families = (*architectures.FAMILIES, architectures.TIMM_FAMILY)
+    for family in families:
+        if (family.module, family.class_name) == (module, class_name):
+            return family
+    raise MalformedFileError(
+        f"{SPEC} names class {class_name!r} of module {module!r}. Supported are"
+        f" {', '.join(family.class_name for family in families)}; nothing else is ever imported."
+    )
+
+
+def _architecture(family: architectures.Family, init_params: Mapping[str, Any]) -> str:
     architecture = str(init_params.get("model_name"))
     if family is architectures.TIMM_FAMILY and architectures.is_of_timm(architecture):
         if importlib.util.find_spec("timm") is None:
@@ -197,16 +211,33 @@ def _architecture(extras: Mapping[str, Any], init_params: Mapping[str, Any]) -> 
             f"{SPEC} says model_name {init_params.get('model_name')!r}. {family.class_name} has"
             f" {', '.join(family.architectures)}."
         )
-    options = [family.option] if family.option else []
-    known = {"model_name", "pretrained", "num_classes", *options}
-    if unknown := sorted(str(name) for name in init_params if name not in known):
+    return architecture
+
+
+def _option(family: architectures.Family, init_params: Mapping[str, Any]) -> bool:
+    """Return the boolean that is specific to the family; check the names of all others, too."""
+    known = ["model_name", "pretrained", "num_classes"]
+    booleans = ["pretrained"]
+    if family.option:
+        known.append(family.option)
+        booleans.append(family.option)
+    unknown = sorted(str(name) for name in init_params if name not in known)
+    if unknown:
         raise MalformedFileError(f"{SPEC} has unknown init_params: {', '.join(unknown)}.")
-    for name in ("pretrained", *options):
+    for name in booleans:
         if not isinstance(init_params.get(name, False), bool):
             raise MalformedFileError(
                 f"{SPEC} says {name} {init_params[name]!r}, expected true or false."
             )
-    return architecture, any(init_params.get(name, False) for name in options)
+    return bool(family.option and init_params.get(family.option, False))
+
+
+def _check_num_classes(init_params: Mapping[str, Any], categories: Sequence[str]) -> None:
+    declared = init_params.get("num_classes")
+    if categories and isinstance(declared, int) and declared != len(categories):
+        raise MalformedFileError(
+            f"{SPEC} says num_classes {declared}, but {LABEL_MAP} names {len(categories)}."
+        )
 
 
 def _read_label_map(root: Path, spec: Mapping[str, Any]) -> tuple[str, ...]:
@@ -271,7 +302,7 @@ def write_spec(
     recipe: Recipe,
     categories: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Write `model_spec.yaml`, and a trained directory's files; return the content of `_meta.yaml`."""
+    """Write `model_spec.yaml`, of a trained directory also the label map; return `_meta.yaml`."""
     family = architectures.family_of(architecture)
     entries = recipe.as_mapping()
     params: dict[str, Any] = {"model_name": architecture, "pretrained": is_pretrained}
@@ -293,9 +324,8 @@ def write_spec(
     meta: dict[str, Any] = {"type": TYPE, "extension": {}, "model": SPEC}
     if categories:
         params["num_classes"] = len(categories)
-        normalization = {
-            name: list(entries[name]) for name in ("mean", "std")
-        }  # which it must have now
+        # A trained model has decided them.
+        normalization = {"mean": list(entries["mean"]), "std": list(entries["std"])}
         normalizer = {
             "module": NORMALIZER_MODULE,
             "class": NORMALIZER_CLASS,
@@ -314,11 +344,10 @@ def write_spec(
 def renamed_by_type_inference(categories: Sequence[str]) -> list[str]:
     """Return the names that pandas, with which the designer reads the label map, would change."""
     # If all are numbers, they lose leading zeros; `NA` becomes missing.
-    missing = {"", "#N/A", "N/A", "NA", "NaN", "nan", "null", "NULL", "None", "n/a", "<NA>"}
-    suspects = [name for name in categories if name in missing]
+    renamed = [name for name in categories if name in MISSING]
     with suppress(ValueError):
         list(map(float, categories))  # raises unless all are numbers
-        suspects += [name for name in categories if name not in suspects]
-    if all(name in ("True", "False", "TRUE", "FALSE", "true", "false") for name in categories):
-        suspects += list(categories)
-    return suspects
+        renamed += [name for name in categories if name not in renamed]
+    if all(name in BOOLEANS for name in categories):
+        renamed += list(categories)
+    return renamed

@@ -1,15 +1,10 @@
-"""Bounded reading of untrusted files, inside their directory; what was meant by a path that is not
-there.
-"""
+"""Bounded reading of untrusted files, inside their directory."""
 
-import difflib
 import hashlib
 import os
 import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -22,8 +17,8 @@ MAX_YAML_BYTES = 1 << 20
 MAX_YAML_BRACKETS = 50  # nested; parsing time grows with the square of the depth
 MAX_JSON_BYTES = 64 << 20
 MAX_LINE_BYTES = 1 << 20
-MAX_SIBLINGS = 10_000  # names that are compared with one that is missing
 ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")  # at least two letters: `C:` is a drive
+AZURE_SCHEMES = ("azureml", "amldatastore")
 NOT_JSON = (msgspec.DecodeError, RecursionError, UnicodeError)
 
 T = TypeVar("T")
@@ -56,15 +51,13 @@ def read_yaml(path: Path) -> dict[str, Any]:
     data = read_bounded(path, MAX_YAML_BYTES)
     try:
         document = yaml.load(data, _PlainLoader)
-    except (
-        Exception
-    ) as error:  # a tag on an unsuitable value raises whatever its constructor raises
+    except Exception as error:
+        # A tag on an unsuitable value raises whatever its constructor raises.
         raise MalformedFileError(f"{path.name} is not valid YAML: {one_line(error)}.") from error
     if isinstance(document, dict):
         return document
-    kind = {type(None): "nothing", list: "a list", str: "a string"}.get(
-        type(document), "a single value"
-    )
+    kinds = {type(None): "nothing", list: "a list", str: "a string"}
+    kind = kinds.get(type(document), "a single value")
     raise MalformedFileError(
         f"{path.name} should hold a mapping of keys to values but holds {kind}."
     )
@@ -113,12 +106,15 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """
     try:
         with path.open("rb") as file:
-            for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES + 1), b""), 1):
+            number = 0
+            while line := file.readline(MAX_LINE_BYTES + 1):
+                number += 1
                 if len(line) > MAX_LINE_BYTES:
                     reason = f"{path.name}:{number}: more than {MAX_LINE_BYTES:,} bytes in a line."
                     raise MalformedFileError(reason)
-                if line := line.removeprefix(BOM_UTF8).strip():
-                    yield number, line
+                stripped = line.removeprefix(BOM_UTF8).strip()
+                if stripped:
+                    yield number, stripped
     except OSError as error:
         raise MalformedFileError(f"it cannot be read: {error.strerror}.") from error
 
@@ -154,21 +150,20 @@ def named_file(root: Path, meta: Mapping[str, Any], key: str) -> Path:
 
 
 def is_inner_path(name: str) -> bool:
-    """Whether a path is relative and stays inside its base directory, judged by its text alone."""
+    """Return whether a path is relative and stays inside its base directory, by its text alone."""
     try:
         os.fsencode(name)
     except UnicodeEncodeError:  # an unpaired surrogate cannot be encoded as a file name
         return False
     path = PurePosixPath(name)
-    return (
-        bool(path.parts) and not path.is_absolute() and ".." not in path.parts and "\0" not in name
-    )
+    if not path.parts or path.is_absolute():
+        return False
+    return ".." not in path.parts and "\0" not in name
 
 
 def is_really_inside(root: Path, path: Path) -> bool:
-    """Whether `path` is below `root` after resolving links; `Path.resolve` would raise for link
-    cycles.
-    """
+    """Return whether `path` is below `root` after resolving links."""
+    # `Path.resolve` would raise for link cycles.
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
 
 
@@ -177,54 +172,7 @@ def one_line(error: Exception) -> str:
     return (" ".join(str(error).split()) or type(error).__name__)[:200]
 
 
-def explain_missing(path: Path, kind: str = "directory") -> str:
-    """Return the problem with a path that does not exist, and what was probably meant; `kind` is
-    expected.
-    """
-    address = ADDRESS.match(str(path))
-    scheme = address[1].lower() if address else ""
-    if scheme in ("azureml", "amldatastore"):
-        return (
-            "data of Azure ML exists in its jobs only: `submit` takes such a name. Here, download"
-            " the data"
-            f" and name the {kind}."
-        )
-    if scheme == "file":
-        return f"it is a URL. Name the path, {str(path)[5:].replace('//', '/')!r}."
-    if scheme:
-        return f"it is a URL, and nothing is fetched from the network. Download it and name the {kind}."
-    return " ".join([f"there is no such {kind}.", *islice(_guesses(path), 1)])
-
-
-def _guesses(path: Path) -> Iterator[str]:
-    """Yield sentences about what was meant, the most likely one first."""
-    text = str(path)
-    if os.path.islink(path):  # noqa: PTH114, False for a name too long
-        yield f"It is a link to {os.readlink(path)!r}, which does not exist."  # noqa: PTH115, as written
-    if text.startswith("~"):
-        yield f"A shell replaces ~ outside of quotes only: write {os.path.expanduser(path)!r}."  # noqa: PTH111
-    if "$" in text or re.search("%[A-Za-z]+%", text):
-        yield "It has a variable that the shell has not replaced; in single quotes, none does."
-    if "*" in text or "?" in text:
-        yield "It has a wildcard that matches nothing, or is in quotes."
-    if "\\" in text and os.sep == "/":
-        yield f"Here, folders are separated by slashes: {text.replace(chr(92), '/')!r}."
-    if text != (bare := text.strip(" \t\r\n\"'“”")):
-        yield f"The name {text!r} has blanks, line ends or quotation marks; without them it is {bare!r}."
-    # What the first folder of the path that is missing may be called instead.
-    parts = path.absolute().parts
-    for depth in range(1, len(parts)):
-        parent, name = Path(*parts[:depth]), parts[depth]
-        if os.path.exists(parent / name):
-            continue
-        siblings: dict[str, str] = {}
-        with suppress(OSError), os.scandir(parent) as entries:
-            siblings = {
-                entry.name.casefold(): entry.name for entry in islice(entries, MAX_SIBLINGS)
-            }
-        for close in difflib.get_close_matches(name.casefold(), siblings, n=1):
-            found = Path(*parts[:depth], siblings[close], *parts[depth + 1 :])
-            yield f"Did you mean {(str(found) if path.is_absolute() else os.path.relpath(found))!r}?"
-        if depth < len(parts) - 1:
-            yield f"{str(parent)!r} exists, but there is no {name!r} in it."
-        return
+def scheme_of(address: str) -> str:
+    """Return the scheme of a URL in lower case, such as `https`; empty for a path."""
+    match = ADDRESS.match(address)
+    return match[1].lower() if match else ""

@@ -28,6 +28,7 @@ import msgspec
 from train_pytorch_model.config.wording import bulleted
 from train_pytorch_model.errors import InvalidTransformationDirectoryError
 from train_pytorch_model.formats import reading
+from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.reading import META, MalformedFileError
 from train_pytorch_model.formats.writing import write_json
@@ -289,7 +290,7 @@ def write_transformation(path: Path, operations: Sequence[Operation], name: str)
 
 def _read(path: Path) -> tuple[Operation, ...]:
     if not os.path.exists(path):
-        raise MalformedFileError(reading.explain_missing(path, "directory or file"))
+        raise MalformedFileError(explain_missing(path, "directory or file"))
     file = path
     if path.is_dir():
         kind = reading.read_meta(path, TYPE).get("transform_type")

@@ -6,7 +6,7 @@ from train_pytorch_model.config.model_options import ModelOptions
 from train_pytorch_model.config.recipe import sides
 from train_pytorch_model.config.wording import parameter
 from train_pytorch_model.errors import ParameterError
-from train_pytorch_model.formats.reading import explain_missing
+from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.image_classifier import architectures
 from train_pytorch_model.inputs.decide import MAX_COMMON_SIDE
 

@@ -11,8 +11,8 @@ from train_pytorch_model.config.model_options import ModelOptions
 from train_pytorch_model.datasets.one_folder import open_parts
 from train_pytorch_model.errors import InvalidDatasetError, UserError
 from train_pytorch_model.formats.image_directory import open_image_directory
+from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.formats.model_directory import open_model_directory
-from train_pytorch_model.formats.reading import explain_missing
 from train_pytorch_model.formats.transformation_directory import open_transformation
 from train_pytorch_model.inputs.check_model_options import check_model_options
 from train_pytorch_model.inputs.opening import open_images_at_any_depth
