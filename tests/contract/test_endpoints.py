@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from train_pytorch_model import __version__
-from train_pytorch_model.azure.job_folder import TRAINED_MODEL
+from train_pytorch_model.azure.job_folder import MODEL_OUTPUT
 from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.formats.writing import write_yaml
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
@@ -155,7 +155,7 @@ def test_the_sweep_covers_every_training_parameter_and_searches_no_seed() -> Non
     assert "random_seed" in NODE["inputs"]
     assert set(NODE["search_space"]["architecture"]["values"]) <= set(FAMILY_OF)
     assert not set(NODE["inputs"]) & set(NODE["search_space"])
-    assert list(NODE["outputs"]) == list(SWEEP["outputs"]) == [TRAINED_MODEL]
+    assert list(NODE["outputs"]) == list(SWEEP["outputs"]) == [MODEL_OUTPUT]
 
 
 def test_every_point_of_the_search_space_is_in_range() -> None:

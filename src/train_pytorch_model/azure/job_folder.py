@@ -32,7 +32,7 @@ COMPONENT = "component.yaml"
 SOURCE = "src"
 ENVIRONMENT = "environment"
 ENVIRONMENT_FILE = f"{ENVIRONMENT}/environment.yaml"
-TRAINED_MODEL = "trained_model"
+MODEL_OUTPUT = "trained_model"  # of the job, and of the pipeline
 PACKAGE = Path(train_pytorch_model.__file__).parent
 COMPONENTS = f"{SOURCE}/{PACKAGE.name}/components"
 INIT_MODEL = f"{COMPONENTS}/init_model.yaml"
@@ -186,7 +186,7 @@ def _pipeline_job(submission: Submission, component: dict[str, Any]) -> dict[str
             **{name: f"${{{{parent.inputs.{name}}}}}" for name in datasets},
             **submission.parameters.as_params(),
         },
-        "outputs": {TRAINED_MODEL: f"${{{{parent.outputs.{TRAINED_MODEL}}}}}"},
+        "outputs": {MODEL_OUTPUT: f"${{{{parent.outputs.{MODEL_OUTPUT}}}}}"},
     }
     return {
         **_head(submission, component, "pipeline"),
@@ -230,7 +230,7 @@ def _datasets(submission: Submission) -> dict[str, Any]:
 
 
 def _outputs(submission: Submission) -> dict[str, Any]:
-    return {TRAINED_MODEL: _set_entries(type="mlflow_model", name=submission.register)}
+    return {MODEL_OUTPUT: _set_entries(type="mlflow_model", name=submission.register)}
 
 
 def _compute_of(submission: Submission) -> str:

@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 from train_pytorch_model.azure.client_errors import ServiceError
-from train_pytorch_model.azure.job_folder import TRAINED_MODEL
+from train_pytorch_model.azure.job_folder import MODEL_OUTPUT
 from train_pytorch_model.azure.service import Job, Service
 from train_pytorch_model.config.wording import bulleted
 from train_pytorch_model.formats.outputs import owning_directory
@@ -22,7 +22,7 @@ def download(service: Service, job: Job, target: Path) -> None:
         owning_directory(target, "download"),
         tempfile.TemporaryDirectory(dir=target, prefix=".download-") as temporary,
     ):
-        model = service.download(job, TRAINED_MODEL, Path(temporary))
+        model = service.download(job, MODEL_OUTPUT, Path(temporary))
         problems = differences(model) if (model / META).is_file() else [f"{META} is missing"]
         if problems:
             raise ServiceError(
@@ -42,7 +42,7 @@ def describe(service: Service, job: Job, name: str, model: Path | None) -> None:
     try:
         with tempfile.TemporaryDirectory() as scratch:
             if model is None:
-                model = service.download(job, TRAINED_MODEL, Path(scratch))
+                model = service.download(job, MODEL_OUTPUT, Path(scratch))
             written = read_yaml(model / AZUREML_MODEL)
         service.describe_model(name, written["description"], written["tags"])
     except (ServiceError, MalformedFileError, KeyError) as error:

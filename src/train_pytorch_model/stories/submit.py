@@ -5,7 +5,7 @@ from pathlib import Path
 
 from train_pytorch_model.azure import trained_model
 from train_pytorch_model.azure.client_errors import ServiceError
-from train_pytorch_model.azure.job_folder import TRAINED_MODEL, write_job_folder
+from train_pytorch_model.azure.job_folder import MODEL_OUTPUT, write_job_folder
 from train_pytorch_model.azure.send import send
 from train_pytorch_model.azure.service import Job, Service
 from train_pytorch_model.azure.submission import Submission
@@ -54,5 +54,5 @@ def _show_continuing(job: Job, workspace: Workspace) -> None:
 def _show_commands(job: Job, workspace: Workspace, state: str, *verbs: str) -> None:
     logger.info(f"\nJob {job.name} {state}")
     for verb in verbs:
-        output = f" --output-name {TRAINED_MODEL}" if verb == "download" else ""
+        output = f" --output-name {MODEL_OUTPUT}" if verb == "download" else ""
         logger.info(f"  az ml job {verb} --name {job.name}{output} {workspace.flags()}")

@@ -1,0 +1,29 @@
+"""The paths that `fit` gives what it makes; tests/programs/test_fit.py runs it."""
+
+from pathlib import Path
+
+import pytest
+
+from train_pytorch_model.stories.fit import beside
+
+
+@pytest.mark.parametrize("name", ["photographs", "photographs.2024"])
+def test_what_is_made_of_a_folder_has_its_whole_name(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    assert beside(folder, "model") == tmp_path / f"{name}-model"
+
+
+def test_what_is_made_of_a_file_has_its_name_without_the_endings(tmp_path: Path) -> None:
+    archive = tmp_path / "flowers.tar.gz"
+    archive.touch()
+    assert beside(archive, "images") == tmp_path / "flowers-images"
+
+
+def test_a_folder_without_a_name_is_named_by_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "flowers" / "red").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "flowers" / "red")
+    assert beside(Path(".."), "model") == tmp_path / "flowers-model"
+    assert beside(Path(), "model") == tmp_path / "flowers" / "red-model"
