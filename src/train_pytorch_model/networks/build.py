@@ -12,7 +12,7 @@ from train_pytorch_model.networks.load_weights import load_weights
 
 
 def build_untrained(directory: ModelDirectory, num_classes: int) -> nn.Module:
-    """The directory's network with random weights. Raises `InvalidModelDirectoryError`."""
+    """Return the directory's network with random weights. Raises `InvalidModelDirectoryError`."""
     try:
         return architectures.build(directory.architecture, directory.option, num_classes)
     except architectures.UnsupportedArchitectureError as error:
@@ -20,7 +20,7 @@ def build_untrained(directory: ModelDirectory, num_classes: int) -> nn.Module:
 
 
 def build_model(directory: ModelDirectory, categories: Sequence[str]) -> nn.Module:
-    """The directory's network with its weights, for these categories.
+    """Return the directory's network with its weights, for these categories.
 
     A trained directory's head keeps the rows of categories that it knows, by name; others get
     zeros. If an untrained one's head has another size, it is replaced by zeros if it is pretrained,

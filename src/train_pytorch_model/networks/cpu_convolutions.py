@@ -1,5 +1,6 @@
-"""Convolutions as a CPU computes them fast."""
+"""Convolutions as a CPU computes them fast and right."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
 
 import torch
@@ -24,11 +25,11 @@ def adapt_to_cpu(network: nn.Module, height: int, width: int) -> None:
 
 
 def compute_depthwise_in_float32(network: nn.Module) -> None:
-    """Run depthwise convolutions in float32: their bfloat16 gradients take oneDNN three times as
-    long.
+    """Run depthwise convolutions in float32.
 
-    On a CPU with AVX512-BF16 a training step of MobileNetV3 then takes 0.5 of the time, of
-    EfficientNet-B0 0.6, of ConvNeXt 0.9: `tests.benchmarks.depthwise`.
+    Their bfloat16 gradients take oneDNN three times as long. On a CPU with AVX512-BF16 a training
+    step of MobileNetV3 then takes 0.5 of the time, of EfficientNet-B0 0.6, of ConvNeXt 0.9:
+    `tests.benchmarks.depthwise`.
     """
     for module in network.modules():
         if is_depthwise(module) and type(module) is nn.Conv2d:
@@ -42,26 +43,35 @@ def keep_unseen_weights(network: nn.Module, height: int, width: int) -> None:
     has for images of 16 px. oneDNN's bfloat16 leaves the other gradients uninitialized: 1e30, or
     NaN.
     """
-    for convolution, size in convolutions_of(network, height, width):
-        if max(convolution.stride) > 1:
-            rows, columns = (
-                seen_part(convolution, axis, length) for axis, length in enumerate(size)
+    for convolution, (input_height, input_width) in convolutions_of(network, height, width):
+        if max(convolution.stride) == 1:
+            continue
+        seen_rows = seen_part(convolution, 0, input_height)
+        seen_columns = seen_part(convolution, 1, input_width)
+        is_seen = seen_rows[:, None] & seen_columns  # (rows, columns) of a filter
+        if not is_seen.all():
+            convolution.weight.register_hook(  # type: ignore[no-untyped-call]
+                _zero_unless(is_seen)
             )
-            if not (seen := rows[:, None] & columns).all():
-                convolution.weight.register_hook(  # type: ignore[no-untyped-call]
-                    lambda gradient, seen=seen: torch.where(seen, gradient, 0.0)
-                )
+
+
+def _zero_unless(is_seen: Tensor) -> Callable[[Tensor], Tensor]:
+    def zero_unseen(gradient: Tensor) -> Tensor:
+        return torch.where(is_seen, gradient, 0.0)
+
+    return zero_unseen
 
 
 def convolutions_of(
     network: nn.Module, height: int, width: int
 ) -> list[tuple[nn.Conv2d, tuple[int, int]]]:
-    """The trainable convolutions, each with the height and width of its input."""
+    """Return the trainable convolutions, each with the height and width of its input."""
     sizes: list[tuple[nn.Conv2d, tuple[int, int]]] = []
 
     def record(module: nn.Module, inputs: tuple[Tensor]) -> None:
         assert isinstance(module, nn.Conv2d)
-        sizes.append((module, (inputs[0].shape[-2], inputs[0].shape[-1])))
+        height, width = inputs[0].shape[-2:]
+        sizes.append((module, (height, width)))
 
     with ExitStack() as hooks:
         for module in network.modules():
@@ -73,11 +83,17 @@ def convolutions_of(
 
 
 def seen_part(convolution: nn.Conv2d, axis: int, length: int) -> Tensor:
-    """(kernel size,), bool: which weights of a filter, along one axis, meet the input somewhere."""
+    """Return which weights of a filter, along one axis, meet an input of this length somewhere.
+
+    The tensor (kernel size,) is boolean.
+    """
     assert isinstance(convolution.padding, tuple)
-    size, stride = convolution.kernel_size[axis], convolution.stride[axis]
-    padding, dilation = convolution.padding[axis], convolution.dilation[axis]
-    reach = dilation * (size - 1)
-    starts = torch.arange(-padding, length + padding - reach, stride)
-    positions = starts[:, None] + dilation * torch.arange(size)
-    return ((positions >= 0) & (positions < length)).any(dim=0)
+    size = convolution.kernel_size[axis]
+    stride = convolution.stride[axis]
+    padding = convolution.padding[axis]
+    dilation = convolution.dilation[axis]
+    span = dilation * (size - 1)  # from the first weight of a filter to its last
+    starts = torch.arange(-padding, length + padding - span, stride)
+    positions = starts[:, None] + dilation * torch.arange(size)  # (starts, kernel size)
+    is_inside = (positions >= 0) & (positions < length)
+    return is_inside.any(dim=0)

@@ -24,7 +24,7 @@ SILENCE_S = 60.0  # of a server before a download fails; by default Python waits
 
 
 def named_weights(architecture: str, name: str) -> Weights:
-    """torchvision's weights of that name; `DEFAULT` selects the best. Raises `ParameterError`."""
+    """Return torchvision's weights of a name; `DEFAULT` is the best. Raises `ParameterError`."""
     known = torchvision.models.get_model_weights(architecture)
     size = architectures.FAMILY_OF[architecture].image_size
     # A network with a fixed number of patches needs weights for its own image size.
@@ -33,9 +33,9 @@ def named_weights(architecture: str, name: str) -> Weights:
         for weights in known
         if size is None or weights.meta["min_size"] == (size, size)
     }
-    wanted = (
-        known.DEFAULT.name if name == "DEFAULT" else name.rpartition(".")[2]
-    )  # or ResNet50_Weights.NAME
+    wanted = name.rpartition(".")[2]  # NAME, or ResNet50_Weights.NAME
+    if name == "DEFAULT":
+        wanted = known.DEFAULT.name
     if wanted in fitting:
         return fitting[wanted]
     at_size = f" at {size} px" if size else ""
@@ -46,9 +46,9 @@ def named_weights(architecture: str, name: str) -> Weights:
 
 
 def fetch(weights: Weights, is_shown: bool) -> Path:
-    """The intact file in torch's cache, or a download, shown or not.
+    """Return the path of the intact file in torch's cache, which is downloaded if it is not there.
 
-    Raises `FailedToDownloadFilesError`.
+    `is_shown` shows the progress. Raises `FailedToDownloadFilesError`.
     """
     url: str = weights.url
     path = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
@@ -61,8 +61,7 @@ def fetch(weights: Weights, is_shown: bool) -> Path:
         logger.info(f"Downloading {url} to {path}")
         socket.setdefaulttimeout(SILENCE_S)
         torch.hub.download_url_to_file(url, str(path), sha256_start, progress=is_shown)
-    # URLError is an OSError; HTTPException: a malformed HTTP response; RuntimeError: a hash
-    # mismatch.
+    # OSError: a URLError is one. HTTPException: a malformed response. RuntimeError: another hash.
     except (OSError, HTTPException, RuntimeError) as error:
         raise _download_error(url, error) from error
     finally:
@@ -71,9 +70,9 @@ def fetch(weights: Weights, is_shown: bool) -> Path:
 
 
 def fetch_from_hub(network: nn.Module, is_shown: bool) -> Path:
-    """The file in the hub's cache, or a download.
+    """Return the path of the file in the hub's cache, which is downloaded if it is not there.
 
-    Raises `FailedToDownloadFilesError`, `ParameterError`.
+    `is_shown` shows the progress. Raises `FailedToDownloadFilesError`, `ParameterError`.
     """
     import huggingface_hub
 
@@ -104,6 +103,5 @@ def _download_error(file_name: str, error: Exception) -> FailedToDownloadFilesEr
         file_name,
         f"({reason}) Download the file on a machine with network access, and name it with"
         f" {parameter('weights_file')}; or train from scratch, without pretrained weights, which"
-        " needs more"
-        " images and epochs.",
+        " needs more images and epochs.",
     )

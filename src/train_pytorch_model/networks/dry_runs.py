@@ -1,6 +1,5 @@
-"""What only running a network on images of a size can tell, found without computing."""
+"""What only running a network on images of a size can tell, without computing any values."""
 
-import itertools
 from contextlib import ExitStack
 from typing import Any
 
@@ -14,18 +13,22 @@ from train_pytorch_model.networks.batch_norms import set_training_mode
 
 
 class WithoutMemory(TorchFunctionMode):
-    """Within it, layers get tensors on the meta device, and draw no numbers; RegNet computes with
-    others."""
+    """A context in which layers get tensors on the meta device, and draw no random numbers.
+
+    It is narrower than `torch.device("meta")`: RegNet computes with other tensors as it is built.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        is_storage = func in (torch.empty, torch.ones, torch.zeros)
-        return func(*args, **{**(kwargs or {}), **({"device": "meta"} if is_storage else {})})
+        kwargs = dict(kwargs or {})
+        if func in (torch.empty, torch.ones, torch.zeros):
+            kwargs["device"] = "meta"
+        return func(*args, **kwargs)
 
 
 def min_local_batch(network: nn.Module, height: int, width: int) -> int:
-    """The fewest images of a step: 2 for batch norm at 1 x 1.
+    """Return the fewest images of a step: 2 if batch norm meets 1 x 1 feature maps, otherwise 1.
 
-    Raises `ParameterError` for too small ones.
+    Raises `ParameterError` for images that are too small for the network.
     """
     try:
         try:
@@ -34,54 +37,72 @@ def min_local_batch(network: nn.Module, height: int, width: int) -> int:
             dry_run(network, 2, height, width)
             return 2
     except RuntimeError as error:
+        reason = " ".join(str(error).split())[:120]
         raise ParameterError(
             f"Images of {height} x {width} px are too small for a {type(network).__name__}"
-            f" ({' '.join(str(error).split())[:120]}). {worded('In init-model, name', 'Name')} a"
-            f" larger {parameter('image_size')}, and no smaller {parameter('training_size')}."
+            f" ({reason}). {worded('In init-model, name', 'Name')} a larger"
+            f" {parameter('image_size')}, and no smaller {parameter('training_size')}."
         ) from error
     return 1
 
 
 def width_of_features(network: nn.Module, head: str, height: int, width: int) -> int | None:
-    """The number of features that the last layer, `head`, maps to logits; None if it is not the
-    last step.
+    """Return the number of features that the last layer, `head`, maps to logits.
+
+    None if the network computes more after it, or if it maps no vectors.
     """
-    seen: list[Tensor] = []
-    layer = network.get_submodule(head)
-    with layer.register_forward_hook(lambda _, inputs, output: seen.extend((inputs[0], output))):
+    recorded: list[tuple[Tensor, Tensor]] = []
+
+    def record(_: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
+        recorded.append((inputs[0], output))
+
+    with network.get_submodule(head).register_forward_hook(record):
         logits = dry_run(network, 2, height, width)
-    return seen[0].shape[1] if len(seen) == 2 and seen[0].ndim == 2 and seen[1] is logits else None
+    if len(recorded) != 1:
+        return None
+    [(features, output)] = recorded
+    if features.ndim != 2 or output is not logits:
+        return None
+    return features.shape[1]
 
 
-def count_first_parameters(network: nn.Module, height: int, width: int, share: float) -> int:
-    """How many of the network's parameters, in their order, belong to its first layers.
+def count_first_parameters(network: nn.Module, height: int, width: int, fraction: float) -> int:
+    """Return how many of the network's parameters, in their order, belong to its first layers.
 
-    Those are the convolutions and linear layers with up to this share of the multiplications, and
-    norms.
+    These are the convolutions and linear layers that together do up to this fraction of the
+    multiplications, and norms among them.
     """
     costs: dict[nn.Module, int] = {}
 
     def count(layer: nn.Module, _: object, output: Tensor) -> None:
         assert isinstance(layer, nn.Conv2d | nn.Linear)
-        costs[layer] = layer.weight[0].numel() * output.numel()  # a filter for each value
+        multiplications_per_value = layer.weight[0].numel()
+        costs[layer] = multiplications_per_value * output.numel()
 
     with ExitStack() as hooks:
         for layer in network.modules():
             if isinstance(layer, nn.Conv2d | nn.Linear):
                 hooks.callback(layer.register_forward_hook(count).remove)
         dry_run(network, 2, height, width)
-    done, limit = itertools.accumulate(costs.values()), share * sum(costs.values())
-    others = {layer.weight for layer, cost in zip(costs, done, strict=True) if cost > limit}
-    return sum(
-        1 for _ in itertools.takewhile(lambda each: each not in others, network.parameters())
-    )
+
+    limit = fraction * sum(costs.values())
+    later_weights: set[object] = set()
+    cost_so_far = 0
+    for layer, cost in costs.items():
+        cost_so_far += cost
+        if cost_so_far > limit:
+            later_weights.add(layer.weight)
+    for number, weight in enumerate(network.parameters()):
+        if weight in later_weights:
+            return number
+    return sum(1 for _ in network.parameters())
 
 
 def dry_run(network: nn.Module, num_images: int, height: int, width: int) -> Tensor:
-    """Return the logits, without values."""
+    """Return the logits of a forward pass in training, which have a shape but no values."""
     tensors = (*network.named_parameters(), *network.named_buffers())
-    shapes = {name: tensor.detach().to("meta") for name, tensor in tensors}
+    without_values = {name: tensor.detach().to("meta") for name, tensor in tensors}
     set_training_mode(network)
     images = torch.empty(num_images, 3, height, width, device="meta")
-    logits: Tensor = torch.func.functional_call(network, shapes, (images,))
+    logits: Tensor = torch.func.functional_call(network, without_values, (images,))
     return logits

@@ -14,21 +14,24 @@ def freeze_backbone(network: nn.Module, architecture: str) -> None:
 
 
 class OnFrozenBackbone(nn.Module):
-    """A model with a frozen backbone, which also takes its features in place of images."""
+    """A model with a frozen backbone, which also takes features in place of images."""
 
     def __init__(self, model: nn.Module, head: nn.Module) -> None:
         """`model` maps uint8 images (B, 3, H, W) to logits (B, C); `head` is its last layer."""
         super().__init__()
-        self.model, self.head = model, head
+        self.model = model
+        self.head = head
 
-    def forward(self, given: Tensor) -> Tensor:
+    def forward(self, images_or_features: Tensor) -> Tensor:
         """Map uint8 images (B, 3, H, W), or their features (B, D), to logits (B, C)."""
-        logits: Tensor = self.model(given) if given.ndim == 4 else self.head(given)
+        is_images = images_or_features.ndim == 4
+        part = self.model if is_images else self.head
+        logits: Tensor = part(images_or_features)
         return logits
 
     @torch.no_grad()
     def features(self, images: Tensor) -> Tensor:
-        """The features (B, D) of uint8 images (B, 3, H, W)."""
-        with recording_inputs(self.head) as found:
+        """Return the features (B, D) of uint8 images (B, 3, H, W)."""
+        with recording_inputs(self.head) as recorded:
             self.model(images)
-        return found[0]
+        return recorded[0]

@@ -13,7 +13,7 @@ from tests.painting import paint_scene
 from torch import Tensor, nn
 
 from train_pytorch_model.image_classifier.architectures import build
-from train_pytorch_model.networks.heat_maps import _heat_of_stages, heat_map
+from train_pytorch_model.networks.heat_maps import _heat_of_features, heat_map
 from train_pytorch_model.reports.pictures import heat_picture
 
 SIDE, CUE = 64, 24
@@ -95,7 +95,7 @@ def test_the_stages_of_an_architecture_are_found(
 ) -> None:
     torch.manual_seed(1)
     network, image = build(architecture, False, 3).eval(), torch.randn(1, 3, *size)
-    assert [tuple(stage.shape) for stage in _heat_of_stages(network, image)] == sides
+    assert [tuple(stage.shape) for stage in _heat_of_features(network, image)] == sides
     assert heat_map(network, image) is not None
     assert all(parameter.grad is None for parameter in network.parameters())
     assert not any(module._forward_hooks for module in network.modules())
