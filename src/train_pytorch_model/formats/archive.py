@@ -37,13 +37,12 @@ MAX_HEADER_BYTES = 1 << 18  # of a tar header, read at once; a member may have h
 CHUNK_BYTES = 1 << 17
 ENCRYPTED = 0x1
 DIRECTORY_FILES = (META, "images.lst", SCHEMA)  # of an ImageDirectory
-METHODS = (
-    zipfile.ZIP_STORED,
-    zipfile.ZIP_DEFLATED,
-)  # zipfile does not bound the output of the others
+# zipfile does not bound the output of the other methods.
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 UTF8_FLAG = 0x800
 UNICODE_PATH = 0x7075  # Info-ZIP's extra field: version, CRC of the name, the name in UTF-8
 CJK = r"\u3000-\u303f\u4e00-\u9fff\uff01-\uff5e"
+CERTAIN = ("ascii", "utf-8")  # what is valid in them is rarely anything else
 # Encoding → the characters of its names besides ASCII, in the order in which they are tried. What
 # is valid in several is rarely plausible in more than one: half-width kana, box drawing and rare
 # ideographs are left out.
@@ -64,14 +63,21 @@ MAX_INDEX_BYTES = 256 << 20  # of a zip's index, which is read at once: about tw
 MAX_MEMBER_BYTES = 1 << 30
 MAX_TOTAL_BYTES = 200 << 30
 MAX_RATIO = 200  # of unpacked to packed bytes …
-RATIO_FROM_BYTES = (
-    100 << 20
-)  # … once this many bytes are unpacked: a single black bitmap may exceed it
+# … once this many bytes are unpacked: a single black bitmap may exceed it.
+RATIO_FROM_BYTES = 100 << 20
 
 # What gzip, bz2, zipfile and tarfile raise for damaged data.
 DAMAGE = (
-    *(EOFError, NotImplementedError, OSError, OverflowError, RecursionError, ValueError),
-    *(struct.error, tarfile.TarError, zipfile.BadZipFile, zlib.error),
+    EOFError,
+    NotImplementedError,
+    OSError,
+    OverflowError,
+    RecursionError,
+    ValueError,
+    struct.error,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
 )
 
 
@@ -102,6 +108,10 @@ def extract(path: Path, root: Path) -> "Unpacked":
     return content
 
 
+def _is_data(name: str) -> bool:
+    return suffix_of(name) in SUFFIXES or name in DIRECTORY_FILES or name in TABLES
+
+
 class Unpacked:
     """What has been unpacked of an archive, and what is admitted."""
 
@@ -117,17 +127,16 @@ class Unpacked:
 
     @cached_property
     def folder(self) -> Path:
-        """The innermost folder that contains all images and their table; a README may lie beside
-        it.
+        """Return the innermost folder that contains all images and their table.
+
+        A README may lie beside it.
         """
-        folder, data = self.root, (*DIRECTORY_FILES, *TABLES)
+        folder = self.root
         while True:
             entries = list(os.scandir(folder))
             folders = [entry.name for entry in entries if entry.is_dir()]
-            is_data = any(
-                suffix_of(entry.name) in SUFFIXES or entry.name in data for entry in entries
-            )
-            if is_data or len(folders) != 1:
+            has_data = any(_is_data(entry.name) for entry in entries)
+            if has_data or len(folders) != 1:
                 return folder
             folder = folder / folders[0]
 
@@ -152,18 +161,21 @@ class Unpacked:
             if not is_folder:
                 path.touch(exist_ok=False)
         except FileExistsError as error:
-            twice = Path(error.filename).relative_to(self.root).as_posix()
-            raise MalformedFileError(f"it holds {twice!r} twice.") from None
+            repeated = Path(error.filename).relative_to(self.root).as_posix()
+            raise MalformedFileError(f"it holds {repeated!r} twice.") from None
         if is_folder or (suffix_of(name) not in SUFFIXES and parts[-1] not in TABLES):
             return ""
         inner = "/".join(parts)
+        self._add_size(inner, size)
+        return inner
+
+    def _add_size(self, inner: str, size: int) -> None:
         if not 0 <= size <= MAX_MEMBER_BYTES:
             raise MalformedFileError(
                 f"{inner!r} has {size:,} bytes; at most {MAX_MEMBER_BYTES:,} are read."
             )
         self._image_bytes += size
         self.check_total(self._image_bytes)
-        return inner
 
     def _make_folder(self, folder: Path) -> None:
         if folder not in self._folders:
@@ -205,8 +217,7 @@ def _unpack_zip(path: Path, content: Unpacked) -> None:
             if info.compress_type not in METHODS:
                 raise MalformedFileError(
                     f"{info.filename!r} is compressed by method {info.compress_type}; only stored"
-                    " and"
-                    " deflated members are supported. Unpack it first."
+                    " and deflated members are supported. Unpack it first."
                 )
             try:
                 archive.extract(info, content.root)
@@ -219,7 +230,7 @@ def _unpack_zip(path: Path, content: Unpacked) -> None:
 
 
 def _unpack_tar(unpacked: io.RawIOBase, content: Unpacked, problem: str) -> None:
-    """`problem` is the message for bytes that do not begin as a tar."""
+    """Unpack a tar; `problem` is the message for bytes that do not begin as one."""
     with _BoundedReads(unpacked, MAX_HEADER_BYTES, "a header") as stream:
         try:
             archive = tarfile.TarFile(fileobj=stream, encoding="utf-8")
@@ -230,11 +241,11 @@ def _unpack_tar(unpacked: io.RawIOBase, content: Unpacked, problem: str) -> None
             # Both only ever grow: the list of members read so far, and the global pax headers.
             archive.members.clear()  # type: ignore[attr-defined]  # missing in typeshed
             archive.pax_headers = {}
-            content.check_total(
-                info.offset_data + info.size
-            )  # before it is skipped: that unpacks it too
+            # Before it is skipped: that unpacks it, too.
+            content.check_total(info.offset_data + info.size)
             is_special = not (info.isfile() or info.isdir()) or info.issparse()
-            if name := content.admit(info.name, info.size, info.isdir(), is_special):
+            name = content.admit(info.name, info.size, info.isdir(), is_special)
+            if name:
                 info.name = name
                 archive.extract(info, content.root, set_attrs=False)
         # tarfile takes a damaged header for the end. The real end is a block of zeros.
@@ -252,11 +263,8 @@ def _check_parts(name: str) -> tuple[str, ...]:
     Raises `MalformedFileError`.
     """
     windows = PureWindowsPath(name)  # treats both kinds of slashes as separators
-    if (
-        windows.root
-        or ".." in windows.parts
-        or not (is_inner_path(name) or name in ("", ".", "./"))
-    ):
+    is_root = name in ("", ".", "./")
+    if windows.root or ".." in windows.parts or not (is_root or is_inner_path(name)):
         raise MalformedFileError(
             f"its member {name!r} points outside the archive. Do not trust it."
         )
@@ -271,12 +279,12 @@ def _check_parts(name: str) -> tuple[str, ...]:
 
 
 class _BoundedReads(io.BufferedReader):
-    """A file that refuses large reads: an index or a header is read at once, whatever size it
-    declares."""
+    """A file that refuses large reads: an index is read at once, whatever size it declares."""
 
     def __init__(self, raw: io.RawIOBase, limit: int, what: str) -> None:
         super().__init__(raw, CHUNK_BYTES)
-        self._limit, self._what = limit, what
+        self._limit = limit
+        self._what = what
         self.last_read = b""
 
     def read(self, size: int | None = -1) -> bytes:
@@ -297,27 +305,28 @@ def _decode_names(members: Sequence[zipfile.ZipInfo]) -> tuple[list[str], str]:
         for info, name in zip(members, names, strict=True)
         if not name
     ]
-    encoding = next(
-        (each for each in ("ascii", "utf-8", *ENCODINGS) if _is_plausible(each, raw)), None
-    )
-    if encoding is None:
-        raise MalformedFileError(
-            "its names are in an unknown encoding. Unpack it where it was made, or with `unzip -O"
-            " ENCODING`,"
-            " and name the folder."
-        )
+    encoding = _encoding_of(raw)
     decoded = (name.decode(encoding) for name in raw)
-    return [name or next(decoded) for name in names], "" if encoding in (
-        "ascii",
-        "utf-8",
-    ) else encoding
+    names = [name or next(decoded) for name in names]
+    return names, "" if encoding in CERTAIN else encoding
+
+
+def _encoding_of(raw: Sequence[bytes]) -> str:
+    for encoding in (*CERTAIN, *ENCODINGS):
+        if _is_plausible(encoding, raw):
+            return encoding
+    raise MalformedFileError(
+        "its names are in an unknown encoding. Unpack it where it was made, or with `unzip -O"
+        " ENCODING`, and name the folder."
+    )
 
 
 def _unicode_name(info: zipfile.ZipInfo) -> str:
     """Return a member's name if it is known to be right; else an empty text."""
     if info.flag_bits & UTF8_FLAG:
         return info.orig_filename
-    extra, raw = info.extra, info.orig_filename.encode("cp437")
+    raw = info.orig_filename.encode("cp437")
+    extra = info.extra
     while len(extra) >= 4:
         kind, size = struct.unpack_from("<HH", extra)
         if kind == UNICODE_PATH and extra[5:9] == struct.pack("<I", zlib.crc32(raw)):
@@ -327,22 +336,25 @@ def _unicode_name(info: zipfile.ZipInfo) -> str:
 
 
 def _is_plausible(encoding: str, raw: Iterable[bytes]) -> bool:
+    """Return whether names are valid in an encoding, and look like names of its languages."""
     try:
         text = "\n".join(name.decode(encoding) for name in raw)
     except UnicodeError:
         return False
-    characters = ENCODINGS.get(encoding)
-    if characters is None:
+    if encoding in CERTAIN:
         return True
     letters = {letter for letter in text if not letter.isascii()}
-    if not re.fullmatch(f"[{characters}]*", "".join(letters)):
+    if not re.fullmatch(f"[{ENCODINGS[encoding]}]*", "".join(letters)):
         return False
     if encoding == "cp949":
         return len(letters) >= MIN_HANGUL
-    if (
-        encoding == "cp866"
-    ):  # the same bytes are accented letters, which stand among others of their word
-        words = [word for word in re.findall(r"[^\W\d_]+", text) if not word.isascii()]
-        is_mixed = any(any(map(str.isascii, word)) for word in words)
-        return not is_mixed and any(len(word) >= MIN_CYRILLIC for word in words)
+    if encoding == "cp866":
+        return _is_cyrillic(text)
     return True
+
+
+def _is_cyrillic(text: str) -> bool:
+    # The same bytes are accented letters, which stand among others of their word.
+    words = [word for word in re.findall(r"[^\W\d_]+", text) if not word.isascii()]
+    is_mixed = any(any(map(str.isascii, word)) for word in words)
+    return not is_mixed and any(len(word) >= MIN_CYRILLIC for word in words)

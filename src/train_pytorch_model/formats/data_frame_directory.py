@@ -21,7 +21,6 @@ Probabilities_<category>` for each category in the order of class indices, float
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import repeat
 from pathlib import Path
 from typing import Any, Self, TextIO
 
@@ -67,10 +66,14 @@ _KINDS: Mapping[pa.DataType, tuple[str, str]] = {
 
 
 class RowGroups:
-    """A Parquet file for a `with`, in row groups of a size in bytes; no file if nothing is written."""
+    """A Parquet file for a `with`, in row groups of a size in bytes.
+
+    Without rows there is no file.
+    """
 
     def __init__(self, path: Path, num_bytes: int) -> None:
-        self._path, self._num_bytes = path, num_bytes
+        self._path = path
+        self._num_bytes = num_bytes
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = 0
@@ -79,6 +82,7 @@ class RowGroups:
         return self
 
     def write(self, table: pa.Table) -> None:
+        """Add rows, which are written when there are enough for a group."""
         self._waiting.append(table)
         self._waiting_bytes += table.nbytes
         if self._waiting_bytes >= self._num_bytes:
@@ -91,7 +95,8 @@ class RowGroups:
             texts = [field.name for field in schema if field.type == pa.string()]
             self._writer = pq.ParquetWriter(self._path, schema, use_dictionary=texts)
         self._writer.write_table(pa.concat_tables(self._waiting))
-        self._waiting, self._waiting_bytes = [], 0
+        self._waiting = []
+        self._waiting_bytes = 0
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         try:
@@ -110,8 +115,7 @@ def writing_scores(
     top_k: int | None = None,
     has_originals: bool = False,
 ) -> "Iterator[ScoreWriter]":
-    """Open the Parquet file and `scores.csv` for batches of scored rows; then write schema and
-    samples.
+    """Open the Parquet file and `scores.csv` for batches of rows; then write schema and samples.
 
     With `top_k`, the CSV has only that many most probable categories per row, and if it
     `has_originals`, the files' names before they were copied. Columns named like scores, of an
@@ -157,17 +161,16 @@ class ScoreWriter:
             for name in columns
             if name != LABEL_COLUMN and not name.startswith(PROBABILITY_PREFIX)
         )
-        self._categories, self._top_k, self._has_originals = categories, top_k, has_originals
-        self._csv_file, self._row_groups = csv_file, row_groups
+        self.probabilities = [PROBABILITY_PREFIX + name for name in categories]
         self.schema = pa.schema([])  # of the first rows, which have the types
-        scores = self.probabilities = [PROBABILITY_PREFIX + name for name in categories]
-        if top_k is not None:
-            places = range(1, min(top_k, len(categories)) + 1)
-            scores = [
-                name for place in places for name in (f"Top {place}", f"Top {place} Probability")
-            ]
+        self._categories = categories
+        self._top_k = top_k
+        self._has_originals = has_originals
+        self._csv_file = csv_file
+        self._row_groups = row_groups
         names = [FILE_NAME, ORIGINAL] if has_originals else [FILE_NAME]
-        write_rows(csv_file, [[*names, *self.columns, *scores, LABEL_COLUMN]])
+        header = [*names, *self.columns, *self._csv_score_columns(), LABEL_COLUMN]
+        write_rows(csv_file, [header])
 
     def write(
         self,
@@ -177,51 +180,58 @@ class ScoreWriter:
         originals: Sequence[str] = (),
         is_unknown: np.ndarray | None = None,
     ) -> None:
-        """Write a batch of scored rows: their files, their other columns, (B, categories)
-        probabilities.
+        """Write a batch of scored rows: their files, their other columns, (B, C) probabilities.
 
         The label of rows that are unknown, (B,), bool, is `unknown`. Raises `MalformedFileError` if
         a column starts with numbers or booleans and later has another type.
         """
         labels = [self._categories[index] for index in probabilities.argmax(axis=1)]
-        for place in () if is_unknown is None else np.flatnonzero(is_unknown):
-            labels[place] = UNKNOWN_LABEL
+        if is_unknown is not None:
+            for index in np.flatnonzero(is_unknown):
+                labels[index] = UNKNOWN_LABEL
+        columns = self._arrays(rows)
+        scores = [pa.array(column) for column in probabilities.T]
+        table = pa.table([*columns, *scores, pa.array(labels)], schema=self.schema)
+        self._row_groups.write(table)
+        self.samples += table.slice(0, NUM_SAMPLES - len(self.samples)).to_pylist()
+
+        files: list[Sequence[str]] = [file_names]
+        if self._has_originals:
+            files.append(originals)
+        others = [column.to_pylist() for column in columns]
+        cells = zip(*files, *others, self._csv_scores(probabilities), labels, strict=True)
+        write_rows(self._csv_file, ([*row, *score, label] for *row, score, label in cells))
+
+    def _arrays(self, rows: Sequence[Mapping[str, Any]]) -> list[pa.Array]:
+        """Return the other columns of rows; the first rows decide about their types."""
         values = {name: [row.get(name) for row in rows] for name in self.columns}
         if not len(self.schema):
             kinds = [(name, _type_of(column)) for name, column in values.items()]
             kinds += [(name, pa.float64()) for name in self.probabilities]
             self.schema = pa.schema([*kinds, (LABEL_COLUMN, pa.string())])
-        columns = [
-            _array(name, values[name], self.schema.field(name).type) for name in self.columns
-        ]
-        scores = (pa.array(column) for column in probabilities.T)
-        table = pa.table([*columns, *scores, pa.array(labels)], schema=self.schema)
-        self._row_groups.write(table)
-        self.samples += table.slice(0, NUM_SAMPLES - len(self.samples)).to_pylist()
-        others = (
-            zip(*(column.to_pylist() for column in columns), strict=True) if columns else repeat(())
-        )
-        names = zip(file_names, originals, strict=True) if self._has_originals else zip(file_names)
-        each = zip(names, others, self._csv_scores(probabilities), labels, strict=bool(columns))
-        write_rows(
-            self._csv_file, ([*name, *other, *score, label] for name, other, score, label in each)
-        )
+        return [_array(name, values[name], self.schema.field(name).type) for name in self.columns]
+
+    def _csv_score_columns(self) -> list[str]:
+        if self._top_k is None:
+            return self.probabilities
+        names = []
+        for rank in range(1, min(self._top_k, len(self._categories)) + 1):
+            names += [f"Top {rank}", f"Top {rank} Probability"]
+        return names
 
     def _csv_scores(self, probabilities: np.ndarray) -> list[list[str]]:
         """Return the cells of each row. Six digits are enough to read; the Parquet file has all."""
         if self._top_k is None:
             return [[f"{value:.6f}" for value in row] for row in probabilities.tolist()]
-        places = np.argsort(-probabilities, axis=1, kind="stable")[:, : self._top_k]
+        best = np.argsort(-probabilities, axis=1, kind="stable")[:, : self._top_k]
         return [
             [text for index in row for text in (self._categories[index], f"{scores[index]:.6f}")]
-            for row, scores in zip(places, probabilities, strict=True)
+            for row, scores in zip(best, probabilities, strict=True)
         ]
 
 
 def _type_of(values: Sequence[Any]) -> pa.DataType:
-    """Return the type of a column, from its first rows: a string unless all are numbers, or all
-    booleans.
-    """
+    """Return the type of a column by its first rows: a string unless all are numbers or bools."""
     kinds = {type(value) for value in values}
     if kinds == {bool}:
         return pa.bool_()
@@ -232,16 +242,11 @@ def _type_of(values: Sequence[Any]) -> pa.DataType:
 
 def _array(name: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if kind == pa.string():
-        texts = [
-            value if value is None or isinstance(value, str) else json.dumps(value)
-            for value in values
-        ]
-        return pa.array(texts, kind)
+        return pa.array([_text_of(value) for value in values], kind)
     # Arrow itself would truncate 2.5 to 2 if the first rows were integers.
     allowed = {pa.int64(): (int,), pa.float64(): (int, float), pa.bool_(): (bool,)}[kind]
-    stranger = next(
-        (value for value in values if value is not None and type(value) not in allowed), None
-    )
+    strangers = (value for value in values if value is not None and type(value) not in allowed)
+    stranger = next(strangers, None)
     try:
         if stranger is None:
             return pa.array(values, kind)
@@ -250,11 +255,16 @@ def _array(name: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     raise MalformedFileError(f"column {name!r} starts as {kind} but has {stranger!r} later.")
 
 
+def _text_of(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value)
+
+
 def write_embeddings(
     groups: RowGroups, file_names: Sequence[str], features: np.ndarray, dtype: str
 ) -> None:
-    """Write (B, F), float32, clipped to the range of the dtype; invalid UTF-8 in names becomes
-    U+FFFD.
+    """Write the features of images, (B, F), float32.
+
+    They are clipped to the range of the dtype; invalid UTF-8 in names becomes U+FFFD.
     """
     names = [name.encode(errors="surrogateescape").decode(errors="replace") for name in file_names]
     largest = np.finfo(dtype).max

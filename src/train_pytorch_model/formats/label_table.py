@@ -84,6 +84,10 @@ class _LabelledRows:
             self.ignored["duplicate rows"] += 1
         self.labels[name] = text
 
+    def ignore(self, what: str, names: Sequence[str]) -> None:
+        if names:
+            self.ignored[f"{what} ({_some(names)})"] = len(names)
+
     def listing(self) -> Listing:
         """Return the images, by category and name.
 
@@ -183,11 +187,9 @@ def read_table(path: Path, images: Path, file_column: str = "", label_column: st
             f"none of the images that {path.name} names is in {images}, such as {_some(missing)}."
             f" Its column {file_column!r} was taken for the names."
         )
-
+    rows.ignore("rows without an image file", missing)
     unnamed = [name for name in files.names if name not in rows.labels]
-    for what, names in (("rows without an image file", missing), ("images without a row", unnamed)):
-        if names:
-            rows.ignored[f"{what} ({_some(names)})"] = len(names)
+    rows.ignore("images without a row", unnamed)
     return rows.listing()
 
 

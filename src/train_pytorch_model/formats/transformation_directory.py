@@ -35,34 +35,33 @@ from train_pytorch_model.formats.writing import write_json
 
 TYPE = "TransformationDirectory"
 TRANSFORMS = "_transforms.json"
-IMAGE, PICKLE = "Image", "Pickle"
+IMAGE = "Image"
+PICKLE = "Pickle"
 MAX_OPERATIONS = 64
 MAX_SIDE = 4096
 MAX_DEGREES = 360
+# Arguments that may be [lowest, highest].
 RANGES = ("degrees", "scale", "ratio", "shear", "brightness", "contrast", "saturation", "hue")
-"""Arguments that may be [lowest, highest]."""
 PAIR = msgspec.Meta(min_length=2, max_length=2)
 
 Side = Annotated[int, msgspec.Meta(ge=1, le=MAX_SIDE)]
-Size = (
-    Side | Annotated[list[Side], msgspec.Meta(min_length=1, max_length=2)]
-)  # px: a side; height, width
+# In px: a side; or height and width.
+Size = Side | Annotated[list[Side], msgspec.Meta(min_length=1, max_length=2)]
 Margin = Annotated[int, msgspec.Meta(ge=0, le=MAX_SIDE)]
+# In px: one value for all edges; left/right and top/bottom; or left, top, right, bottom.
 Padding = Margin | Annotated[list[Margin], msgspec.Meta(min_length=1, max_length=4)]
-"""Pixels: one value for all edges; left/right and top/bottom; or left, top, right, bottom."""
 PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
 Level = Annotated[int, msgspec.Meta(ge=0, le=255)]
 Fill = Level | Annotated[list[Level], msgspec.Meta(min_length=3, max_length=3)]
 Interpolation = Literal["nearest", "bilinear", "bicubic"]
-Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Positive = Annotated[float, msgspec.Meta(gt=0, le=1000)]
 Strength = Annotated[float, msgspec.Meta(ge=0, le=1000)]
 Angle = Annotated[float, msgspec.Meta(ge=-MAX_DEGREES, le=MAX_DEGREES)]
 Turn = Annotated[float, msgspec.Meta(ge=0, le=MAX_DEGREES)]
 Hue = Annotated[float, msgspec.Meta(ge=-0.5, le=0.5)]
-Centre = Annotated[
-    list[Annotated[float, msgspec.Meta(ge=-1e5, le=1e5)]], PAIR
-]  # from the upper left, px
+Coordinate = Annotated[float, msgspec.Meta(ge=-1e5, le=1e5)]
+Centre = Annotated[list[Coordinate], PAIR]  # from the upper left, in px
 
 
 class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -89,14 +88,11 @@ class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments that are not None, by torchvision's names."""
-        return {
-            name: value for name, value in msgspec.structs.asdict(self).items() if value is not None
-        }
+        values = msgspec.structs.asdict(self)
+        return {name: value for name, value in values.items() if value is not None}
 
     def bound(self, height: int, width: int) -> tuple[int, int]:
-        """Return the largest (height, width) in pixels that an image of this size has in the
-        operation.
-        """
+        """Return the largest (height, width) that an image of this size has in the operation."""
         return height, width
 
 
@@ -159,10 +155,10 @@ class Grayscale(Operation, frozen=True):
 
 class RandomResizedCrop(Operation, frozen=True):
     size: Size
-    scale: Annotated[list[Positive], PAIR] | None = (
-        None  # fraction of the area; 0.08 to 1 by default
-    )
-    ratio: Annotated[list[Positive], PAIR] | None = None  # width over height; 3/4 to 4/3 by default
+    # Fraction of the area; 0.08 to 1 by default.
+    scale: Annotated[list[Positive], PAIR] | None = None
+    # Width over height; 3/4 to 4/3 by default.
+    ratio: Annotated[list[Positive], PAIR] | None = None
     interpolation: Interpolation = "bilinear"
 
 
@@ -183,11 +179,11 @@ class RandomCrop(Operation, frozen=True):
 
 
 class RandomHorizontalFlip(Operation, frozen=True):
-    p: Share = 0.5
+    p: Fraction = 0.5
 
 
 class RandomVerticalFlip(Operation, frozen=True):
-    p: Share = 0.5
+    p: Fraction = 0.5
 
 
 class RandomRotation(Operation, frozen=True):
@@ -204,7 +200,7 @@ class RandomRotation(Operation, frozen=True):
 
 class RandomAffine(Operation, frozen=True):
     degrees: Turn | Annotated[list[Angle], PAIR]
-    translate: Annotated[list[Share], PAIR] | None = (
+    translate: Annotated[list[Fraction], PAIR] | None = (
         None  # maximum shift as a fraction of width and height
     )
     scale: Annotated[list[Positive], PAIR] | None = None
@@ -215,21 +211,20 @@ class RandomAffine(Operation, frozen=True):
 
 
 class RandomGrayscale(Operation, frozen=True):
-    p: Share = 0.1
+    p: Fraction = 0.1
 
 
 class RandomPerspective(Operation, frozen=True):
-    distortion_scale: Share = 0.5
-    p: Share = 0.5
+    distortion_scale: Fraction = 0.5
+    p: Fraction = 0.5
     interpolation: Interpolation = "bilinear"
     fill: Fill = 0
 
 
-# In the order in which Init Image Transformation applies them.
+# Name → operation class, in the order in which Init Image Transformation applies them.
 OPERATIONS: Mapping[str, type[Operation]] = {
-    each.__name__: each for each in Operation.__subclasses__()
+    operation.__name__: operation for operation in Operation.__subclasses__()
 }
-"""Name → operation class, for all supported operations."""
 HINT = f"The operations are {', '.join(OPERATIONS)}. init-transformation writes such a directory."
 
 
@@ -239,7 +234,8 @@ def _listed(values: Any) -> list[Any]:
 
 def _pad_size(height: int, width: int, padding: int | list[int]) -> tuple[int, int]:
     edges = _listed(padding)
-    left, top = edges[0], edges[1 % len(edges)]
+    left = edges[0]
+    top = edges[1 % len(edges)]
     right, bottom = edges[2:] or (left, top)
     return height + top + bottom, width + left + right
 
@@ -282,9 +278,8 @@ def write_transformation(path: Path, operations: Sequence[Operation], name: str)
             number = arguments[first]
             arguments = int(number) if number == int(number) else number
         entries.append([operation.name, arguments])
-    with writing_directory(
-        path, {"type": TYPE, "extension": {}, "transform_type": IMAGE}, name
-    ) as root:
+    meta = {"type": TYPE, "extension": {}, "transform_type": IMAGE}
+    with writing_directory(path, meta, name) as root:
         write_json(root / TRANSFORMS, entries)
 
 
@@ -316,30 +311,37 @@ def _read(path: Path) -> tuple[Operation, ...]:
 
 
 def _operation(entry: Any) -> Operation:
+    """Return the operation of an entry. Raises `ValueError`."""
     if not isinstance(entry, list) or len(entry) != 2 or not isinstance(entry[0], str):
         raise ValueError(f"expected [operation, arguments], found {_abbreviate(entry)}")
     name, arguments = entry
     operation = OPERATIONS.get(name)
     if operation is None:
         raise ValueError(f"unknown operation {_abbreviate(name)}")
-    names = operation.__struct_fields__
+    try:
+        return msgspec.convert(_named_arguments(operation, arguments), operation)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def _named_arguments(operation: type[Operation], arguments: Any) -> dict[str, Any]:
+    """Return arguments, of which a list is in order and a number is the first, by their names."""
+    name = operation.__name__
+    parameters = operation.__struct_fields__
+    if isinstance(arguments, dict):
+        return arguments
     if isinstance(arguments, (int, float)) and not isinstance(arguments, bool):
         arguments = [arguments]
-    if isinstance(arguments, list):
-        if len(arguments) > len(names):
-            raise ValueError(
-                f"{name} takes at most {len(names)} arguments ({', '.join(names)}), found"
-                f" {len(arguments)}"
-            )
-        arguments = dict(zip(names, arguments, strict=False))
-    if not isinstance(arguments, dict):
+    if not isinstance(arguments, list):
         raise ValueError(
             f"{name} takes a number, a list or a mapping, found {_abbreviate(arguments)}"
         )
-    try:
-        return msgspec.convert(arguments, operation)
-    except msgspec.ValidationError as error:
-        raise ValueError(f"{name}: {error}") from error
+    if len(arguments) > len(parameters):
+        raise ValueError(
+            f"{name} takes at most {len(parameters)} arguments ({', '.join(parameters)}), found"
+            f" {len(arguments)}"
+        )
+    return dict(zip(parameters, arguments, strict=False))
 
 
 def _abbreviate(value: Any) -> str:

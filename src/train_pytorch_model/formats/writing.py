@@ -21,14 +21,8 @@ import yaml
 from train_pytorch_model.formats.reading import sha256_of
 
 CHUNK_BYTES = 1 << 20  # read or copied at a time
-READ_BACK_AFTER_S = (
-    0.0,
-    0.2,
-    0.8,
-    4.0,
-    10.0,
-    15.0,
-)  # pauses; half a minute in all, after hours of training
+# Pauses; half a minute in all, after hours of training.
+READ_BACK_AFTER_S = (0.0, 0.2, 0.8, 4.0, 10.0, 15.0)
 COPY_THREADS = 16  # copying is bound by storage, not by CPU
 AHEAD = 64  # copies submitted and not yet consumed
 
@@ -46,14 +40,13 @@ def write_json(path: Path, value: object) -> None:
 
 
 def write_yaml(path: Path, value: Mapping[str, Any]) -> str:
-    """Write YAML as the classic components do: ASCII, block style, keys in the order given.
+    """Write YAML as the classic components do, and return it.
 
-    Return it.
+    It is ASCII in block style, with keys in the order of `value`.
     """
     text: str = yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=False, width=1000)
-    path.write_text(
-        text, encoding="ascii", newline="\n"
-    )  # also on Windows, where it is read back as written
+    # Line feeds also on Windows, where it is read back as written.
+    path.write_text(text, encoding="ascii", newline="\n")
     return text
 
 
@@ -72,7 +65,7 @@ def write_rows(file: TextIO, rows: Iterable[Iterable[object]]) -> None:
 
 
 def write_csv(path: Path, rows: Iterable[Iterable[object]]) -> None:
-    """Write rows to a file; undecodable bytes in names are kept. Raises `OSError`."""
+    """Write rows to a file, undecodable bytes in names as they are. Raises `OSError`."""
     with path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
         write_rows(file, rows)
 
@@ -95,7 +88,8 @@ def write_durably(path: Path, *pieces: bytes | memoryview) -> str:
 
     It survives a power loss after `sync_folder`.
     """
-    part, digest = path.with_name(path.name + ".part"), hashlib.sha256()
+    part = path.with_name(path.name + ".part")
+    digest = hashlib.sha256()
     try:
         with part.open("wb") as file:
             for piece in pieces:
@@ -147,8 +141,7 @@ def sync_tree(root: Path) -> None:
 
 
 def copy_tree(source: Path, target: Path, last: str) -> None:
-    """Copy a directory's files, one by one, into an existing directory; the file named `last` comes
-    last.
+    """Copy a directory's files into an existing directory; the file named `last` comes last.
 
     Uses plain writes, which are read back: a mounted output supports no renames and no permissions,
     and may show writes, or report failed ones, with a delay. Raises `OSError`.
@@ -172,9 +165,9 @@ def in_order(
     threads: int = COPY_THREADS,
     ahead: int = AHEAD,
 ) -> Iterator[Iterator[Result]]:
-    """Give `function(item)` for each, by threads; at most `ahead` wait.
+    """Yield the results of `function(item)` for each item, computed by threads, for a `with`.
 
-    An error cancels the others.
+    At most `ahead` results wait. An error cancels the others.
     """
     pool = ThreadPoolExecutor(threads, thread_name_prefix="copy")
 
