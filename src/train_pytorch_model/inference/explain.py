@@ -22,18 +22,18 @@ from train_pytorch_model.reports.pictures import heat_picture
 def explain(
     network: nn.Module, spec: ClassifierSpec, images: ImageDirectory, indices: np.ndarray
 ) -> list[Heat | None]:
-    """The heat of the images at `indices`; None for one of which nothing stands out or that is
-    gone.
+    """Return the heat of the images at `indices`.
 
-    All are None, with a warning, if the network cannot be explained or the memory does not suffice.
-    `network` maps normalized images (B, 3, H, W) to logits; it is left in evaluation mode.
+    It is None for an image of which nothing stands out, or that is gone. All are None, with a
+    warning, if the network cannot be explained or the memory does not suffice. `network` maps
+    normalized images (B, 3, H, W) to logits; it is left in evaluation mode.
     """
     network.eval()
     normalize = Normalize(spec.mean, spec.std).to(next(network.parameters()).device)
     try:
         return [
-            _explain(network, normalize, spec.framing, images.path(each))
-            for each in indices.tolist()
+            _explain(network, normalize, spec.framing, images.path(index))
+            for index in indices.tolist()
         ]
     except RuntimeError as error:  # the page is good without
         logger.warning(f"The page has no heat maps: {reason_of(error)}.")
@@ -46,28 +46,33 @@ def _explain(network: nn.Module, normalize: Normalize, framing: Framing, path: P
     except UnreadableImageError:  # deleted since it was predicted
         return None
     device = next(network.parameters()).device
-    image = (
-        torch.tensor(view(pixels, framing), device=device).permute(2, 0, 1).unsqueeze(0)
-    )  # (1, 3, H, W)
+    framed = torch.tensor(view(pixels, framing), device=device)  # (H, W, 3)
+    image = framed.permute(2, 0, 1).unsqueeze(0)  # (1, 3, H, W)
     heat = heat_map(network, normalize(image))
     if heat is None:
         return None
     # It is of the framed image, and shown on the whole one.
     height, width = pixels.shape[:2]
+    region = (0.0, 0.0, 1.0, 1.0)
     if framing.mode == "crop" and (height, width) != (framing.height, framing.width):
         left, top, right, bottom = framing.box(width, height)
         region = (left / width, top / height, (right - left) / width, (bottom - top) / height)
-        return Heat(heat_picture(heat), region)
-    if framing.mode == "pad":  # the image is the middle of its frame
-        rows, columns = heat.shape
-        inner_height, inner_width = framing.inner_size(height, width)
-        shown, across = rows * inner_height / framing.height, columns * inner_width / framing.width
-        box = (
-            (columns - across) / 2,
-            (rows - shown) / 2,
-            (columns + across) / 2,
-            (rows + shown) / 2,
-        )
-        size = max(1, round(across)), max(1, round(shown))
-        heat = np.asarray(Image.fromarray(heat).resize(size, Image.Resampling.BILINEAR, box=box))
-    return Heat(heat_picture(heat), (0, 0, 1, 1))
+    elif framing.mode == "pad":
+        heat = _without_padding(heat, framing, height, width)
+    return Heat(heat_picture(heat), region)
+
+
+def _without_padding(heat: np.ndarray, framing: Framing, height: int, width: int) -> np.ndarray:
+    """Return the middle of the heat (h, w), where an image of this size is in its frame."""
+    rows, columns = heat.shape
+    inner_height, inner_width = framing.inner_size(height, width)
+    inner_rows = rows * inner_height / framing.height
+    inner_columns = columns * inner_width / framing.width
+    box = (
+        (columns - inner_columns) / 2,
+        (rows - inner_rows) / 2,
+        (columns + inner_columns) / 2,
+        (rows + inner_rows) / 2,
+    )
+    size = (max(1, round(inner_columns)), max(1, round(inner_rows)))
+    return np.asarray(Image.fromarray(heat).resize(size, Image.Resampling.BILINEAR, box=box))

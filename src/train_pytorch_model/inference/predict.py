@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from train_pytorch_model.config.wording import counted
-from train_pytorch_model.data import epoch_plan
 from train_pytorch_model.data.cache_plan import CachePlan
 from train_pytorch_model.data.dataset import EpochPlan, inference_dataset
+from train_pytorch_model.data.epoch_plan import plan_validation
 from train_pytorch_model.data.loader import Loader, num_readers, start_readers
 from train_pytorch_model.data.open_caches import NO_CACHES, Caches, open_caches
 from train_pytorch_model.distributed.world import World
@@ -25,7 +25,7 @@ from train_pytorch_model.inputs.unreadable_images import (
     list_unreadable_images,
     without_unreadable_images,
 )
-from train_pytorch_model.machine.console import logger, progress_bar
+from train_pytorch_model.machine.console import Bar, logger, progress_bar
 from train_pytorch_model.machine.memory import release_freed_memory
 from train_pytorch_model.networks.build import build_model
 from train_pytorch_model.quality.perceptual_hash import NUM_BYTES
@@ -38,47 +38,42 @@ RELEASE_EVERY = 64  # batches: 1 % of the time at 2,000 images/s, less where ima
 class PredictedBatch:
     """The predictions for one batch."""
 
-    indices: (
-        np.ndarray
-    )  # (B,), int64: which images of the dataset, ascending over all batches; B may be 0
+    # (B,), int64: which images of the dataset, ascending over all batches; B may be 0.
+    indices: np.ndarray
     probabilities: np.ndarray  # (B, C), float64; each row sums to one; C categories of the model
-    features: (
-        np.ndarray
-    )  # (B, F), float32: what the last layer gets of each image; (0, 0) for no images
+    # (B, F), float32: what the last layer gets of each image; (0, 0) for no images.
+    features: np.ndarray
     energies: np.ndarray  # (B,), float64: how unlike the training images they are
-    unreadable: dict[
-        int, str
-    ]  # images that could not be read: index → reason. They are not in the batch.
-    hashes: (
-        np.ndarray
-    )  # (B, 16), uint8: the perceptual hashes of the images; zeros if they are not wanted
+    unreadable: dict[int, str]  # images that are not in the batch: index → reason
+    # (B, 16), uint8: the perceptual hashes of the images; zeros if they are not wanted.
+    hashes: np.ndarray
 
 
 def predict(
     inputs: ScoringInputs, title: str, world: World, hashed: bool
 ) -> Iterator[PredictedBatch]:
-    """Predict all images on all processes; yield all batches, in image order, on the main one, else
-    none.
+    """Predict all images on all processes, and yield the batches on the main one, in image order.
 
     `title` says what for, such as `Scoring`; `hashed` computes perceptual hashes, too. Raises
     `InvalidModelDirectoryError` if weights do not fit, or probabilities are not finite.
     """
-    images, spec = inputs.images, inputs.spec
-    for warning in inputs.warnings if world.is_main else ():
-        logger.warning(warning)
+    images = inputs.images
+    spec = inputs.spec
+    if world.is_main:
+        for warning in inputs.warnings:
+            logger.warning(warning)
     classifier = ImageClassifier(spec, build_model(inputs.model, spec.categories), world.device)
-    size = f"{spec.framing.height} x {spec.framing.width} px ({inputs.size_reason})"
     logger.info(
-        f"{title} {counted(len(images), 'image', 'images')} at {size},"
+        f"{title} {counted(len(images), 'image', 'images')} at {spec.framing.height} x"
+        f" {spec.framing.width} px ({inputs.size_reason}),"
         f" {counted(len(spec.categories), 'category', 'categories')}, on {world.size} x"
         f" {world.device.type}"
     )
     # A cache for hashes alone, of this process.
     hashing = CachePlan(int(images.rows[-1]) + 1, 0, 0, "", num_readers(world))
     alone = World(0, 1, 0, 1, world.device)
-    rounds = math.ceil(
-        len(images) / (BATCH_SIZE * world.size)
-    )  # in the last, a process may have no batch
+    # In the last, a process may have no batch.
+    num_rounds = math.ceil(len(images) / (BATCH_SIZE * world.size))
     with (
         open_caches(hashing, alone) if hashed else nullcontext(NO_CACHES) as caches,
         start_readers(world) as readers,
@@ -87,30 +82,50 @@ def predict(
     ):
         if readers is not None:
             readers.use_cache(caches.shared)
-        started_at = logged_at = time.perf_counter()
-        done = 0
-        local = _predict_local_images(classifier, images, loader, world, caches)
-        for number in range(rounds):
+        progress = _Progress(bar, len(images))
+        local_batches = _predict_local_images(classifier, images, loader, world, caches)
+        for number in range(num_rounds):
             if number % RELEASE_EVERY == 0:
                 release_freed_memory()
-            for predicted in world.gather_on_main(list(islice(local, 1))):
-                finite = np.isfinite(predicted.probabilities).all(axis=1)
-                if not finite.all():
-                    name = images.file_names[int(predicted.indices[finite.argmin()])]
-                    raise inputs.model.error(
-                        "its weights give probabilities that are not finite, for example for"
-                        f" {name!r}.",
-                        "Train it again.",
-                    )
-                yield predicted
-                count = len(predicted.indices) + len(predicted.unreadable)
-                bar.advance(count)
-                done += count
-                if (now := time.perf_counter()) - logged_at >= LOG_EVERY_S:
-                    logged_at, rate = now, done / (now - started_at)
-                    bar.log(
-                        done, f"ETA {duration((len(images) - done) / rate)}", f"{rate:.1f} images/s"
-                    )
+            for batch in world.gather_on_main(list(islice(local_batches, 1))):
+                _check_finite(batch, inputs)
+                yield batch
+                progress.advance(len(batch.indices) + len(batch.unreadable))
+
+
+def _check_finite(batch: PredictedBatch, inputs: ScoringInputs) -> None:
+    """Raise `InvalidModelDirectoryError` if probabilities are not finite."""
+    is_finite = np.isfinite(batch.probabilities).all(axis=1)  # (B,)
+    if is_finite.all():
+        return
+    name = inputs.images.file_names[int(batch.indices[is_finite.argmin()])]
+    raise inputs.model.error(
+        f"its weights give probabilities that are not finite, for example for {name!r}.",
+        "Train it again.",
+    )
+
+
+class _Progress:
+    """Shows how many images are predicted; in the log of a job, every `LOG_EVERY_S` seconds."""
+
+    def __init__(self, bar: Bar, num_images: int) -> None:
+        self._bar = bar
+        self._num_images = num_images
+        self._done = 0
+        self._started_at = time.perf_counter()
+        self._logged_at = self._started_at
+
+    def advance(self, count: int) -> None:
+        """Show that `count` more images are done."""
+        self._bar.advance(count)
+        self._done += count
+        now = time.perf_counter()
+        if now - self._logged_at < LOG_EVERY_S:
+            return
+        self._logged_at = now
+        rate = self._done / (now - self._started_at)
+        remaining_s = (self._num_images - self._done) / rate
+        self._bar.log(self._done, f"ETA {duration(remaining_s)}", f"{rate:.1f} images/s")
 
 
 def _predict_local_images(
@@ -122,19 +137,25 @@ def _predict_local_images(
 ) -> Iterator[PredictedBatch]:
     """Predict this process's batches, without communicating with the others."""
     framing = classifier.spec.framing
-    plan = epoch_plan.plan_validation(len(images), BATCH_SIZE, world.rank, world.size)
+    plan = plan_validation(len(images), BATCH_SIZE, world.rank, world.size)
     dataset = inference_dataset(images, framing, caches.training)
     for batch in loader.batches(EpochPlan("prediction", plan, dataset, framing)):
-        features, energies = np.empty((0, 0)), np.empty(0)
+        features = np.empty((0, 0))
         probabilities = np.empty((0, len(classifier.spec.categories)))
+        energies = np.empty(0)
         if len(batch.indices):
-            pixels = batch.images.permute(0, 2, 3, 1)
+            pixels = batch.images.permute(0, 2, 3, 1)  # (B, H, W, 3)
             features, probabilities, energies = classifier.predict_with_features(pixels)
         hashes = np.zeros((len(batch.indices), NUM_BYTES), np.uint8)
         if len(caches.hashes):
             hashes = caches.hashes[images.rows[batch.indices]]
         yield PredictedBatch(
-            batch.indices, probabilities, features, energies, batch.unreadable, hashes
+            indices=batch.indices,
+            probabilities=probabilities,
+            features=features,
+            energies=energies,
+            unreadable=batch.unreadable,
+            hashes=hashes,
         )
 
 

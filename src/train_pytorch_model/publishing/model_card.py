@@ -1,7 +1,7 @@
 """What a trained model is and how good, for registries and for people.
 
-The facts are in the `metadata` of the MLmodel, and in a card for people. Azure ML reads neither when
-it registers a model, but does so from the YAML that `registration` returns.
+The facts are in the `metadata` of the MLmodel, and in a card for people. Azure ML reads neither
+when it registers a model, but does so from the YAML that `registration` returns.
 """
 
 import base64
@@ -85,7 +85,7 @@ def _facts(plan: Plan, state: State) -> dict[str, Any]:
 
 
 def _example(inputs: TrainingInputs) -> str:
-    """Return a validation image as a small base64-encoded file: what the model can be tried with."""
+    """Return a validation image as a small base64-encoded file, to try the model with."""
     framing = inputs.framing
     image = Image.new("RGB", (framing.width, framing.height))  # black, if none can be read any more
     for index in range(len(inputs.validation)):

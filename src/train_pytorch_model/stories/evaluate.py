@@ -86,7 +86,7 @@ def _write_evaluation(
 def _collect(
     inputs: ScoringInputs, batches: Iterator[PredictedBatch]
 ) -> tuple[EvaluatedImages, np.ndarray, dict[int, str]]:
-    """Return the images with their outcomes, their hashes (N, 16), and why others are unreadable."""
+    """Return the images with their outcomes, their hashes (N, 16), and the unreadable ones."""
     outcomes = []
     indices = []
     hashes = []

@@ -1,10 +1,11 @@
 """`score`: the predictions for the images of a directory, as tables and pictures."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from train_pytorch_model.config.wording import parameter
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.errors import InvalidDatasetError, ParameterError
 from train_pytorch_model.formats import data_frame_directory as tables
+from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.listing import UNLABELLED, comparable
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.reading import MalformedFileError
@@ -21,8 +23,7 @@ from train_pytorch_model.inference.explain import explain
 from train_pytorch_model.inference.predict import PredictedBatch, predict, report_unreadable_images
 from train_pytorch_model.inputs.opening import ScoringInputs
 from train_pytorch_model.networks.build import build_model
-from train_pytorch_model.quality import to_label
-from train_pytorch_model.quality.to_label import MostUncertain
+from train_pytorch_model.quality.to_label import Candidate, MostUncertain, write_to_label
 from train_pytorch_model.reports.explained_page import EXPLAINED, render_explained
 
 UNKNOWN = -1  # the target of an image without a category that the model knows
@@ -34,9 +35,8 @@ class ScoreOptions:
     """What is written about the images."""
 
     top_k: int | None = None  # the most probable categories of each image in the CSV; None for all
-    embeddings: str | None = (
-        None  # dtype of the features before the last layer; None for no file of them
-    )
+    # The dtype of the features before the last layer; None for no file of them.
+    embeddings: str | None = None
     num_to_label: int = 0  # the images to propose for labelling, at most; 0 for no file of them
     num_to_explain: int = 0  # how many of the least certain images to explain; 0 for no page
     threshold: float = math.inf  # the energy above which an image is labelled `unknown`
@@ -65,22 +65,26 @@ def score(
     Raises `InvalidModelDirectoryError` for weights that do not fit, `InvalidDatasetError` for rows
     that form no table, `ParameterError` if no image is left to label, `OutputDirectoryError`.
     """
-    index_of = {comparable(name): index for index, name in enumerate(inputs.spec.categories)}
-    known = [index_of.get(comparable(name), UNKNOWN) for name in inputs.images.categories]
-    # (N,): the index of each image's category in the model; those without a category have the index
-    # -1.
-    targets = np.array([*known, UNKNOWN])[inputs.images.class_indices]
+    targets = _targets(inputs)
     if options.num_to_label and (targets != UNKNOWN).all():
         raise ParameterError(
             f"{parameter('rank_by')} proposes images to label, but every image of"
-            f" {inputs.images.root} has a"
-            " category that the model knows. Give images without one."
+            f" {inputs.images.root} has a category that the model knows. Give images without one."
         )
     batches = predict(inputs, "Scoring", world, hashed=False)
     if not world.is_main:
         next(batches, None)  # predict with the main process, which alone gets them
         return None
     return _write_scores(inputs, targets, output, options, world.device, batches)
+
+
+def _targets(inputs: ScoringInputs) -> np.ndarray:
+    """Return (N,), int64: the class index in the model of each image's category, or `UNKNOWN`."""
+    index_of = {comparable(name): index for index, name in enumerate(inputs.spec.categories)}
+    targets = [index_of.get(comparable(name), UNKNOWN) for name in inputs.images.categories]
+    # Images without a category have the class index -1, and so the last target.
+    of_images: np.ndarray = np.array([*targets, UNKNOWN])[inputs.images.class_indices]
+    return of_images
 
 
 def _write_scores(
@@ -91,14 +95,14 @@ def _write_scores(
     device: torch.device,
     batches: Iterator[PredictedBatch],
 ) -> ScoreSummary:
-    images, categories = inputs.images, inputs.spec.categories
-    rows = enumerate(images.read_rows())
+    """Write the scored dataset on the main process."""
+    images = inputs.images
+    categories = inputs.spec.categories
     has_originals = any(original for original, _ in islice(images.read_rows(), 1))
-    scored, unreadable = ScoreSummary(), dict[int, str]()
-    uncertain, to_explain = (
-        MostUncertain(options.num_to_label),
-        MostUncertain(options.num_to_explain),
-    )
+    summary = ScoreSummary()
+    unreadable: dict[int, str] = {}
+    to_label = MostUncertain(options.num_to_label)
+    to_explain = MostUncertain(options.num_to_explain)
     with (
         writing_directory(output, tables.META_CONTENT, "scored_dataset") as root,
         tables.writing_scores(
@@ -106,16 +110,14 @@ def _write_scores(
         ) as writer,
         tables.RowGroups(root / tables.EMBEDDINGS, tables.EMBEDDINGS_GROUP_BYTES) as embeddings,
     ):
+        rows = _Rows(images)
         for batch in batches:
             unreadable |= batch.unreadable
             if len(batch.indices) == 0:
                 continue
             names = [images.file_names[index] for index in batch.indices]
-            read_rows = (
-                next(row for number, row in rows if number == index) for index in batch.indices
-            )
-            originals, values = zip(*read_rows, strict=True)
             is_unknown = batch.energies > options.threshold
+            originals, values = rows.read(batch.indices)
             try:
                 writer.write(names, values, batch.probabilities, originals, is_unknown)
             except MalformedFileError as error:
@@ -124,42 +126,78 @@ def _write_scores(
                 tables.write_embeddings(embeddings, names, batch.features, options.embeddings)
             if options.num_to_label:
                 is_open = targets[batch.indices] == UNKNOWN
-                uncertain.add(
+                to_label.add(
                     batch.indices[is_open], batch.probabilities[is_open], batch.features[is_open]
                 )
             if options.num_to_explain:
                 to_explain.add(batch.indices, batch.probabilities, batch.features)
-            predicted = batch.probabilities.argmax(axis=1)
-            scored.images += len(names)
-            scored.strange += int(is_unknown.sum())
-            scored.labelled += int((targets[batch.indices] != UNKNOWN).sum())
-            scored.correct += int((targets[batch.indices] == predicted).sum())
-            answers = zip(
-                names, predicted, batch.probabilities.max(axis=1), is_unknown, strict=True
-            )
-            for name, index, probability, is_strange in islice(
-                answers, NUM_SHOWN - len(scored.first)
-            ):
-                label = UNKNOWN_LABEL if is_strange else categories[index]
-                scored.first.append((name, label, float(probability)))
+            _count(summary, batch.probabilities, targets[batch.indices], is_unknown)
+            _show_first(summary, names, batch.probabilities, is_unknown, categories)
         # Raises if none of the images can be read, now or before.
         report_unreadable_images(inputs, unreadable, root)
         if options.num_to_label:
-            to_label.write_to_label(root, list(uncertain.ranked()), images, categories)
+            write_to_label(root, list(to_label.ranked()), images, categories)
         if options.num_to_explain:
-            network, shown = (
-                build_model(inputs.model, categories).to(device),
-                to_explain.by_margin(),
-            )
-            heats = explain(
-                network, inputs.spec, images, np.array([each.index for each in shown], np.int64)
-            )
-            page = render_explained(inputs.spec, images, shown, heats)
+            page = _explained_page(inputs, to_explain.by_margin(), device)
             (root / EXPLAINED).write_text(page, encoding="utf-8")
+    summary.unknown = _unknown_categories(images, targets, unreadable)
+    return summary
+
+
+class _Rows:
+    """The listed rows of a data set, which are read once, as its images are predicted."""
+
+    def __init__(self, images: ImageDirectory) -> None:
+        self._rows = enumerate(images.read_rows())
+
+    def read(self, indices: np.ndarray) -> tuple[Sequence[str], Sequence[dict[str, Any]]]:
+        """Return the names of the files before they were copied, and the values, of these images.
+
+        The indices ascend, from one call to the next, too.
+        """
+        rows = (next(row for number, row in self._rows if number == index) for index in indices)
+        originals, values = zip(*rows, strict=True)
+        return originals, values
+
+
+def _count(
+    summary: ScoreSummary, probabilities: np.ndarray, targets: np.ndarray, is_unknown: np.ndarray
+) -> None:
+    summary.images += len(targets)
+    summary.strange += int(is_unknown.sum())
+    summary.labelled += int((targets != UNKNOWN).sum())
+    summary.correct += int((targets == probabilities.argmax(axis=1)).sum())
+
+
+def _show_first(
+    summary: ScoreSummary,
+    names: Sequence[str],
+    probabilities: np.ndarray,
+    is_unknown: np.ndarray,
+    categories: Sequence[str],
+) -> None:
+    """Add images of a batch to the first ones, until these are `NUM_SHOWN`."""
+    for row in range(min(NUM_SHOWN - len(summary.first), len(names))):
+        predicted = probabilities[row].argmax()
+        label = UNKNOWN_LABEL if is_unknown[row] else categories[predicted]
+        summary.first.append((names[row], label, float(probabilities[row, predicted])))
+
+
+def _explained_page(
+    inputs: ScoringInputs, candidates: Sequence[Candidate], device: torch.device
+) -> str:
+    """Return the page of these images, with what spoke for their predictions."""
+    network = build_model(inputs.model, inputs.spec.categories).to(device)
+    indices = np.array([candidate.index for candidate in candidates], np.int64)
+    heats = explain(network, inputs.spec, inputs.images, indices)
+    return render_explained(inputs.spec, inputs.images, candidates, heats)
+
+
+def _unknown_categories(
+    images: ImageDirectory, targets: np.ndarray, unreadable: Mapping[int, str]
+) -> dict[str, int]:
+    """Return how many readable images have each category that the model does not know."""
     is_foreign = (targets == UNKNOWN) & (images.class_indices != UNLABELLED)
     is_foreign[list(unreadable)] = False
     counts = np.bincount(images.class_indices[is_foreign])
-    scored.unknown = {
-        images.categories[index]: int(counts[index]) for index in np.flatnonzero(counts)
-    }
-    return scored
+    return {images.categories[index]: int(counts[index]) for index in np.flatnonzero(counts)}
