@@ -3,7 +3,7 @@
 Pretrained weights of torchvision and timm are downloaded unless they are in their caches.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from train_pytorch_model.machine.console import logger
 from train_pytorch_model.networks.download import fetch, fetch_from_hub, named_weights
 from train_pytorch_model.networks.load_weights import load_weights
 
+Colour = tuple[float, float, float]
+
 NUM_CLASSES = 1000  # of an untrained directory, as in the designer; training replaces the head
 
 
@@ -32,38 +34,26 @@ def initialize(options: ModelOptions, seed: int, output: Path, shows_download: b
     Raises `FailedToDownloadFilesError`, `ParameterError` for a weights file that does not fit,
     `OutputDirectoryError`.
     """
-    architecture, recipe = options.architecture, options.recipe
-    option = (
-        options.zero_init_residual or options.memory_efficient
-    )  # as checked, the architecture's own
-    weights_name = "DEFAULT" if options.pretrained else options.weights
+    architecture = options.architecture
+    recipe = options.recipe
+    # As checked, the architecture's own.
+    option = options.zero_init_residual or options.memory_efficient
+
     torch.manual_seed(derive_seed(seed, "weights"))
     try:
         network = architectures.build(architecture, option, NUM_CLASSES)
     except architectures.UnsupportedArchitectureError as error:
         raise ParameterError(f"{parameter('architecture')} {architecture}: {error}") from error
-    is_of_timm = architectures.is_of_timm(architecture)
-    if is_of_timm:
-        recipe = complete_recipe(recipe, architecture, network)
-    file, title = options.weights_file, f"{parameter('weights_file')} {options.weights_file}"
-    if file is None and weights_name is not None and is_of_timm:
-        file = fetch_from_hub(network, shows_download)
-        title = f"{file}, from the hub,"
-    elif file is None and weights_name is not None:
-        weights = named_weights(architecture, weights_name)
-        file = fetch(weights, shows_download)
-        title = f"{file}, which holds the weights {weights.name},"
-        if recipe.mean is None:  # as these weights were trained; not always ImageNet's
-            preset = weights.transforms()
-            recipe = replace(recipe, mean=tuple(preset.mean), std=tuple(preset.std))
-    if file is not None:
-        try:
-            loaded = load_weights(network, architectures.head_of(architecture, network), file)
-        except (OSError, WeightsError) as error:
-            raise ParameterError(f"{title} cannot be used for a {architecture}: {error}") from error
-        if not all(value.isfinite().all() for value in network.state_dict().values()):
-            raise ParameterError(f"{title} cannot be used: it holds numbers that are not finite.")
-        logger.info(f"Loaded from {file}: {loaded}")
+    if architectures.is_of_timm(architecture):
+        recipe = _complete_recipe(recipe, architecture, network)
+
+    weights = _weights_of(options, network, shows_download)
+    if weights is not None:
+        if weights.normalization is not None and recipe.mean is None:
+            mean, std = weights.normalization
+            recipe = replace(recipe, mean=mean, std=std)
+        _load(weights, architecture, network)
+
     meta: dict[str, object] = {}
     with writing_directory(output, meta, "output") as root:
         write_state_dict(root / MODEL, network.state_dict())
@@ -71,13 +61,63 @@ def initialize(options: ModelOptions, seed: int, output: Path, shows_download: b
             root,
             architecture=architecture,
             option=option,
-            is_pretrained=file is not None,
+            is_pretrained=weights is not None,
             recipe=recipe,
         )
 
 
-def complete_recipe(recipe: Recipe, architecture: str, network: nn.Module) -> Recipe:
-    """The recipe with timm's image size and normalization, unless it has others.
+@dataclass(frozen=True)
+class _Weights:
+    """A file with initial weights."""
+
+    file: Path
+    title: str  # as errors name it
+    # The mean and std of each colour with which they were trained, not always ImageNet's.
+    normalization: tuple[Colour, Colour] | None = None
+
+
+def _weights_of(options: ModelOptions, network: nn.Module, shows_download: bool) -> _Weights | None:
+    """Return the weights that the options ask for, downloaded if necessary; None for random ones.
+
+    Raises `FailedToDownloadFilesError`, `ParameterError`.
+    """
+    file = options.weights_file
+    if file is not None:
+        return _Weights(file, f"{parameter('weights_file')} {file}")
+    name = "DEFAULT" if options.pretrained else options.weights
+    if name is None:
+        return None
+    if architectures.is_of_timm(options.architecture):
+        file = fetch_from_hub(network, shows_download)
+        return _Weights(file, f"{file}, from the hub,")
+    weights = named_weights(options.architecture, name)
+    file = fetch(weights, shows_download)
+    preset = weights.transforms()
+    return _Weights(
+        file,
+        f"{file}, which holds the weights {weights.name},",
+        normalization=(tuple(preset.mean), tuple(preset.std)),
+    )
+
+
+def _load(weights: _Weights, architecture: str, network: nn.Module) -> None:
+    """Load the weights into the network. Raises `ParameterError` if they cannot be used."""
+    head = architectures.head_of(architecture, network)
+    try:
+        loaded = load_weights(network, head, weights.file)
+    except (OSError, WeightsError) as error:
+        raise ParameterError(
+            f"{weights.title} cannot be used for a {architecture}: {error}"
+        ) from error
+    if not all(value.isfinite().all() for value in network.state_dict().values()):
+        raise ParameterError(
+            f"{weights.title} cannot be used: it holds numbers that are not finite."
+        )
+    logger.info(f"Loaded from {weights.file}: {loaded}")
+
+
+def _complete_recipe(recipe: Recipe, architecture: str, network: nn.Module) -> Recipe:
+    """Return the recipe with timm's image size and normalization, unless it has others.
 
     Raises `ParameterError`.
     """
@@ -85,9 +125,9 @@ def complete_recipe(recipe: Recipe, architecture: str, network: nn.Module) -> Re
     _, height, width = config["input_size"]
     size = height if height == width else (height, width)
     if config["fixed_input_size"]:
-        for name, asked in recipe.sizes_other_than(size).items():
+        for name, value in recipe.sizes_other_than(size).items():
             raise ParameterError(
-                f"{parameter(name)} {asked} does not fit: a {architecture} takes {size} px only."
+                f"{parameter(name)} {value} does not fit: a {architecture} takes {size} px only."
             )
     if recipe.image_size is None:
         recipe = replace(recipe, image_size=size)

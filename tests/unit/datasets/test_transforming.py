@@ -8,8 +8,8 @@ from tests.painting import paint
 from torchvision.transforms import InterpolationMode, v2
 
 from train_pytorch_model.config.seeds import derive_seed
+from train_pytorch_model.datasets.transforming import ImageTransform, OperationError
 from train_pytorch_model.formats import transformation_directory as ops
-from train_pytorch_model.stories.transform import Apply, OperationError
 
 EACH = [
     (ops.Resize(20), v2.Resize(20)),
@@ -63,7 +63,7 @@ def test_every_operation_is_compared() -> None:
 def test_an_operation_does_what_torchvision_does(
     operation: ops.Operation, theirs: v2.Transform
 ) -> None:
-    apply = Apply([operation], seed=1)
+    apply = ImageTransform([operation], seed=1)
     image = paint("green", 1, (50, 40))
     for index in range(6):
         torch.manual_seed(derive_seed(1, "transform", index, 0))
@@ -75,14 +75,14 @@ def test_an_operation_does_what_torchvision_does(
 
 def test_operations_are_applied_in_their_order() -> None:
     image = paint("red", 1, (50, 40))
-    crop_then_resize = Apply([ops.CenterCrop(20), ops.Resize(8)], 1)(image, 0)
+    crop_then_resize = ImageTransform([ops.CenterCrop(20), ops.Resize(8)], 1)(image, 0)
     assert np.array_equal(
         np.asarray(crop_then_resize), np.asarray(v2.Resize(8)(v2.CenterCrop(20)(image)))
     )
 
 
 def test_repeated_operations_draw_independently() -> None:
-    apply = Apply([ops.RandomHorizontalFlip(), ops.RandomHorizontalFlip()], 1)
+    apply = ImageTransform([ops.RandomHorizontalFlip(), ops.RandomHorizontalFlip()], 1)
     image = paint("red", 1, (8, 8))
     unchanged = [
         np.array_equal(np.asarray(apply(image, index)), np.asarray(image)) for index in range(40)
@@ -130,5 +130,5 @@ def test_an_operation_that_does_not_fit_the_image_gives_a_reason(
     operation: ops.Operation, size: tuple[int, int], reason: str
 ) -> None:
     with pytest.raises(OperationError) as raised:
-        Apply([operation], 1)(Image.new("RGB", size), 0)
+        ImageTransform([operation], 1)(Image.new("RGB", size), 0)
     assert str(raised.value).startswith(reason)
