@@ -4,7 +4,7 @@ At a position of a feature map, features times gradients, summed over the channe
 speaks for the answer (HiResCAM, Draelos and Carin 2020; LayerCAM, Jiang et al. 2021, is the same
 without negative gradients). The last feature maps know best what is meant and the first ones where
 it is: as LayerCAM combines stages, those of all are multiplied. The outputs of layers with feature
-maps have the image's aspect ratio, and of those with the same size the last one is taken.
+maps have the image's aspect ratio, and of those with the same size the last one counts.
 
 Attention moves what it has seen to other positions. So a transformer with patches of one size is
 explained by its input: gradients on the way from the image's mean colour to the image, times the

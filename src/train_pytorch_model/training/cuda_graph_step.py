@@ -144,7 +144,7 @@ class CudaGraphStep:
         return self._num_warmups[kind] >= WARMUP_STEPS
 
     def _step_for(self, kind: _BatchKind) -> TrainStep:
-        """Return the compiled step for a kind of batch if there is one, otherwise the eager step."""
+        """Return the step to run eagerly on a kind of batch: the compiled one if there is one."""
         return self._compiled.get(kind.num_images, self._step)
 
     def _run_timed(self, kind: _BatchKind, batch: Batch, sums: Sums) -> StepOutput:

@@ -70,7 +70,7 @@ class Engine:
 
     @property
     def features_at_once(self) -> int:
-        """Return of how many images cached features are computed at once, the same in all epochs."""
+        """Return how many images' features are computed at once, the same number in all epochs."""
         plan = self.plan
         largest_step = -(-len(plan.inputs.training) // (plan.steps_per_epoch * plan.world.size))
         return min(self.trained_at_once, largest_step)
@@ -111,8 +111,8 @@ class Engine:
         of another size may be rounded differently.
         """
         assert isinstance(self.model, frozen_backbone.OnFrozenBackbone)
-        missing = self.features_at_once - len(images)
-        padded = F.pad(images, (0, 0, 0, 0, 0, 0, 0, missing))
+        num_missing = self.features_at_once - len(images)
+        padded = F.pad(images, (0, 0, 0, 0, 0, 0, 0, num_missing))
         with self.plan.precision.autocast(self.world.device):
             features = self.model.features(padded)
         return features[: len(images)].to(self.plan.precision.dtype)
@@ -126,7 +126,7 @@ class Engine:
         return bool(torch.isfinite(torch.stack([norm.float() for norm in norms])).all())
 
     def average_statistics(self) -> None:
-        """Average the running statistics over all processes, each of which has seen other images."""
+        """Average the running statistics over all processes, which have seen different images."""
         local = batch_norms.running_statistics(self.network)
         if self.world.size > 1 and len(local) > 0:
             means = self.world.sum(local) / self.world.size
@@ -136,7 +136,8 @@ class Engine:
 def _seed_generator(device: torch.device, seed: int) -> None:
     """Seed the generator of a device, and no other.
 
-    Next to a loader's threads `torch.manual_seed` takes 1.7 ms, in which a fast GPU finishes a step.
+    Next to a loader's threads `torch.manual_seed` takes 1.7 ms, in which a fast GPU finishes a
+    step.
     """
     if device.type == "cuda":
         torch.cuda.default_generators[device.index].manual_seed(seed)
@@ -238,7 +239,8 @@ def _replicate(
     """
     world = plan.world
     if may_be_replayed and can_be_captured(model):
-        gradients = FlatGradients(each for each in model.parameters() if each.requires_grad)
+        trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        gradients = FlatGradients(trainable)
         if trials.is_averaging_fast(gradients, plan.config.batch_size):
             world.broadcast_(model)
             return model, gradients

@@ -5,7 +5,7 @@ images, and normalize by them in training as well. Normalized by the statistics 
 features would match neither what the weights were trained for nor what validation sees.
 
 The head starts from zeros, but for categories that the weights were trained for (`build_model`):
-with a random head, the filters' first steps go in random directions. Its own learning rate is
+with a random head, the filters' first steps go in random directions. Its learning rate is
 divided by the squared norm of its features, whose scale depends on the network, as in normalized
 least mean squares (Nagumo and Noda, 1967): so it trains equally fast on any.
 
@@ -158,7 +158,7 @@ def _max_lr_of_filters(model: nn.Module) -> float:
     filters = [
         module.weight.detach() for module in model.modules() if isinstance(module, nn.Conv2d)
     ]
-    squared_norms = [float(each.flatten(1).square().sum(dim=1).mean()) for each in filters]
+    squared_norms = [float(weight.flatten(1).square().sum(dim=1).mean()) for weight in filters]
     return MAX_LR * statistics.median(squared_norms)
 
 

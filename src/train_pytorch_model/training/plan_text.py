@@ -172,8 +172,8 @@ def _features(plan: Plan) -> str:
     views = plan.cache.views
     if views:
         num_bytes = views.num_bytes * (len(inputs.training) + len(inputs.validation))
-        each = "view, as it is and mirrored" if views.per_image > 1 else "image"
-        when = f"once for each {each}, then kept ({memory_text(num_bytes)} of memory)"
+        unit = "view, as it is and mirrored" if views.per_image > 1 else "image"
+        when = f"once for each {unit}, then kept ({memory_text(num_bytes)} of memory)"
     elif plan.config.epochs == 1:
         when = "once: there is one epoch"
     else:
