@@ -27,7 +27,7 @@ from train_pytorch_model.machine.launch import rank_of
 
 if TYPE_CHECKING:
     from train_pytorch_model.distributed.world import World
-    from train_pytorch_model.stories.score import Scored
+    from train_pytorch_model.stories.score import ScoreSummary
 
 
 MAX_EXPLAINED = 1000  # images on a page, about 5 kB each
@@ -143,27 +143,30 @@ class Score(OnImages):
     def _score(self, inputs: ScoringInputs, world: "World") -> None:
         from train_pytorch_model.stories.score import ScoreOptions, score
 
-        num_to_label = self.num_to_label if self.rank_by else 0
         options = ScoreOptions(
-            self.top_k, self.embeddings, num_to_label, self.explain, self._threshold()
+            top_k=self.top_k,
+            embeddings=self.embeddings,
+            num_to_label=self.num_to_label if self.rank_by else 0,
+            num_to_explain=self.explain,
+            threshold=self._threshold(),
         )
-        scored = score(inputs, self.scored_dataset, options, world)
-        if scored is not None:
-            self._log(scored)
+        summary = score(inputs, self.scored_dataset, options, world)
+        if summary is not None:
+            self._log(summary)
 
-    def _log(self, scored: "Scored") -> None:
+    def _log(self, summary: "ScoreSummary") -> None:
         """Log the first predictions, the accuracy, and where the rest is."""
-        _log_first(scored)
-        if scored.labelled:
-            labelled = counted(scored.labelled, "image", "images")
-            accuracy = scored.correct / scored.labelled
-            logger.info(f"Accuracy {accuracy:.1%}: {scored.correct:,} of {labelled}")
-        images = counted(scored.images, "image", "images")
+        _log_first(summary)
+        if summary.labelled:
+            labelled = counted(summary.labelled, "image", "images")
+            accuracy = summary.correct / summary.labelled
+            logger.info(f"Accuracy {accuracy:.1%}: {summary.correct:,} of {labelled}")
+        images = counted(summary.images, "image", "images")
         if self.unknown:
-            logger.info(f"Unknown: {scored.strange:,} of {images}")
-        if scored.unknown:
-            number = counted(sum(scored.unknown.values()), "image is", "images are")
-            names = [f"{name!r}: {count:,}" for name, count in scored.unknown.items()]
+            logger.info(f"Unknown: {summary.strange:,} of {images}")
+        if summary.unknown:
+            number = counted(sum(summary.unknown.values()), "image is", "images are")
+            names = [f"{name!r}: {count:,}" for name, count in summary.unknown.items()]
             logger.warning(
                 f"{number} of a category that the model does not know, and not part of the"
                 f" accuracy:{bulleted(names)}"
@@ -179,16 +182,16 @@ def _require(holds: bool, name: str, rule: str, value: int) -> None:
         raise ParameterError(out_of_range(display_name(name), rule, parameter(name), value))
 
 
-def _log_first(scored: "Scored") -> None:
+def _log_first(summary: "ScoreSummary") -> None:
     """Log a table of the first files, and how many more there are."""
-    files = [_end_of(file) for file, _, _ in scored.first]
-    categories = [_end_of(category) for _, category, _ in scored.first]
+    files = [_end_of(file) for file, _, _ in summary.first]
+    categories = [_end_of(category) for _, category, _ in summary.first]
     file_width = max(map(len, files), default=0)
     category_width = max(map(len, categories), default=0)
-    for file, category, (*_, probability) in zip(files, categories, scored.first, strict=True):
+    for file, category, (*_, probability) in zip(files, categories, summary.first, strict=True):
         logger.info(f"  {file:{file_width}}  {category:{category_width}}  {probability:6.1%}")
-    if scored.images > len(scored.first):
-        logger.info(f"  … and {scored.images - len(scored.first):,} more")
+    if summary.images > len(summary.first):
+        logger.info(f"  … and {summary.images - len(summary.first):,} more")
 
 
 def _end_of(name: str) -> str:
