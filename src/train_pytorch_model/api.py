@@ -32,7 +32,7 @@ from train_pytorch_model.formats.trained_directory import REPORT
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, upright_rgb
 from train_pytorch_model.image_classifier.predictions import PROBABILITY_PREFIX
 from train_pytorch_model.image_classifier.spec import Framing
-from train_pytorch_model.inputs.opening import DATASET, open_evaluation_inputs, open_trained_model
+from train_pytorch_model.inputs.scoring import DATASET, open_evaluation_inputs, open_trained_model
 from train_pytorch_model.machine.console import shown_on_console
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.machine.stop_requests import StopRequests

@@ -35,8 +35,7 @@ class OutputDirectoryError(UserError):
 
 
 class UnfinishedOutputError(OutputDirectoryError):
-    """The output directory could not be completed, for example on a full disk. Nothing is left of
-    it."""
+    """The output directory could not be completed, as on a full disk, and has been removed."""
 
     exit_status = 4
 
@@ -48,8 +47,8 @@ class InvalidDatasetError(UserError):
     code = "0018"
 
     def __init__(self, dataset: str, reason: str, hint: str = "") -> None:
-        apart = "" if hint.startswith("\n") else " "
-        super().__init__(f"{dataset} is not valid, reason: {reason}{apart}{hint}".rstrip())
+        separator = "" if hint.startswith("\n") else " "
+        super().__init__(f"{dataset} is not valid, reason: {reason}{separator}{hint}".rstrip())
 
 
 class NotLabeledDatasetError(UserError):

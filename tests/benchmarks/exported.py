@@ -22,7 +22,7 @@ from train_pytorch_model.export.metadata import Input
 from train_pytorch_model.export.quantizing import Quantization
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
-from train_pytorch_model.inputs.opening import open_evaluation_inputs, open_trained_model
+from train_pytorch_model.inputs.scoring import open_evaluation_inputs, open_trained_model
 from train_pytorch_model.stories.export import export
 
 ORIENTATION = 0x0112

@@ -19,7 +19,7 @@ from tests.benchmarks.timing import Measure, arguments, measure_in_turn, paint_p
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.classifier import BATCH_SIZE, ImageClassifier, best_device
 from train_pytorch_model.image_classifier.pixels import read_pixels
-from train_pytorch_model.inputs.opening import ScoringInputs, open_scoring_inputs
+from train_pytorch_model.inputs.scoring import ScoringInputs, open_scoring_inputs
 from train_pytorch_model.machine.memory import keep_freed_memory
 from train_pytorch_model.machine.threads import short_switch_interval
 from train_pytorch_model.networks.build import build_model

@@ -14,7 +14,7 @@ from PIL import Image
 from tests.benchmarks.timing import arguments, machine
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.classifier import BATCH_SIZE, best_device
-from train_pytorch_model.inputs.opening import open_scoring_inputs
+from train_pytorch_model.inputs.scoring import open_scoring_inputs
 from train_pytorch_model.machine.memory import keep_freed_memory
 from train_pytorch_model.quality.to_label import MostUncertain
 from train_pytorch_model.stories.score import ScoreOptions, score

@@ -18,7 +18,7 @@ from tests.programs.test_score import PREDICT
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.image_classifier.decoding import decode
-from train_pytorch_model.inputs.opening import open_scoring_inputs
+from train_pytorch_model.inputs.scoring import open_scoring_inputs
 
 KILL = ("signal_at_step", {"number": 5, "signals": [signal.SIGKILL]})  # in the second of two epochs
 NAMES = ["test_efficientnet", "test_vit"]

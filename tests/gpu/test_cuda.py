@@ -11,7 +11,8 @@ from tests.painting import paint_folders
 from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.distributed.rendezvous import join_world
 from train_pytorch_model.image_classifier.classifier import ImageClassifier
-from train_pytorch_model.inputs.opening import open_scoring_inputs, open_training_inputs
+from train_pytorch_model.inputs.opening import open_training_inputs
+from train_pytorch_model.inputs.scoring import open_scoring_inputs
 from train_pytorch_model.networks.build import build_model
 from train_pytorch_model.stories.train import train
 from train_pytorch_model.training.optimizer import make_optimizer

@@ -14,7 +14,7 @@ from train_pytorch_model.commands.score import Score
 from train_pytorch_model.export import conversion
 from train_pytorch_model.image_classifier.decoding import decode
 from train_pytorch_model.image_classifier.spec import Framing
-from train_pytorch_model.inputs.opening import open_scoring_inputs
+from train_pytorch_model.inputs.scoring import open_scoring_inputs
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from train_pytorch_model.commands.score import OnImages
 from train_pytorch_model.config.options import Switch
 from train_pytorch_model.evaluation.directory import PAGE
 from train_pytorch_model.evaluation.summary import log_summary
-from train_pytorch_model.inputs import opening
-from train_pytorch_model.inputs.opening import ScoringInputs
+from train_pytorch_model.inputs import scoring
+from train_pytorch_model.inputs.scoring import ScoringInputs
 from train_pytorch_model.machine.console import logger
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Evaluate(OnImages):
     def run(self) -> None:
         """Evaluate, and print the main metrics."""
         self.predict(
-            "evaluate", self._evaluate, opening.open_evaluation_inputs, "output", self.quiet
+            "evaluate", self._evaluate, scoring.open_evaluation_inputs, "output", self.quiet
         )
 
     def _evaluate(self, inputs: ScoringInputs, world: "World") -> None:

@@ -8,7 +8,7 @@ from train_pytorch_model.config.options import OptionalInt, OptionalPath, Switch
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.outputs import check_new
-from train_pytorch_model.inputs import opening
+from train_pytorch_model.inputs import scoring
 from train_pytorch_model.machine.console import logger, set_up
 
 SUFFIXES_OF_PYTORCH = (".pt2", ".pt", ".pth")
@@ -64,7 +64,7 @@ class Export:
         """Check the options, export, and print the largest difference from PyTorch."""
         set_up(quiet=self.quiet)
         self._check_options()
-        model, spec = opening.open_trained_model(self.trained_model, self.image_size)
+        model, spec = scoring.open_trained_model(self.trained_model, self.image_size)
         images = self._images_to_compare()
         calibration = self._calibration()
         if calibration is not None and not images:
@@ -104,14 +104,14 @@ class Export:
         """Return the images of --images; none if the option is not given."""
         if self.images is None:
             return []
-        images, _ = opening.open_images_at_any_depth(self.images, "--images")
+        images, _ = scoring.open_images_at_any_depth(self.images, "--images")
         return paths_of(images)
 
     def _calibration(self) -> ImageDirectory | None:
         """Return the images of --calibration; None if the option is not given."""
         if self.calibration is None:
             return None
-        return opening.open_evaluation_inputs(self.trained_model, self.calibration).images
+        return scoring.open_evaluation_inputs(self.trained_model, self.calibration).images
 
 
 def paths_of(images: ImageDirectory) -> list[Path]:

@@ -20,8 +20,8 @@ from train_pytorch_model.distributed.processes import on_this_host, run_in_proce
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.image_classifier import predictions
-from train_pytorch_model.inputs import opening
-from train_pytorch_model.inputs.opening import ScoringInputs
+from train_pytorch_model.inputs import scoring
+from train_pytorch_model.inputs.scoring import ScoringInputs
 from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.machine.launch import rank_of
 
@@ -66,7 +66,7 @@ class OnImages:
             images = on_this_host(inputs.images, path if path.is_dir() else path.parent)
             story(replace(inputs, model=model, images=images), world)
 
-        with unpacked(self.dataset, opening.DATASET, output, output_name) as path:
+        with unpacked(self.dataset, scoring.DATASET, output, output_name) as path:
             arguments = [verb, *arguments_of(replace(self, dataset=path))]
             run_in_processes(story_on_this_host, open_and_check, arguments, {})
 
@@ -117,7 +117,7 @@ class Score(OnImages):
         self._check_numbers()
         self._threshold()
         self.predict(
-            "score", self._score, opening.open_scoring_inputs, "scored_dataset", self.quiet
+            "score", self._score, scoring.open_scoring_inputs, "scored_dataset", self.quiet
         )
 
     def _check_numbers(self) -> None:

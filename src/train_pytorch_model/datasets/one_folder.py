@@ -18,7 +18,8 @@ from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.label_table import open_labelled, table_in
 from train_pytorch_model.formats.reading import META
 from train_pytorch_model.formats.writing import write_csv
-from train_pytorch_model.inputs.opening import DATASET, TRAINING_DATASET, VALIDATION_DATASET
+from train_pytorch_model.inputs.opening import TRAINING_DATASET, VALIDATION_DATASET
+from train_pytorch_model.inputs.scoring import DATASET
 from train_pytorch_model.quality.identical_files import MAX_COMPARED
 
 SPLIT = "split.csv"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 from train_pytorch_model.errors import LostRankError
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.model_directory import ModelDirectory
-from train_pytorch_model.inputs.opening import OpenedInputs, ScoringInputs
+from train_pytorch_model.inputs.opening import OpenedInputs
+from train_pytorch_model.inputs.scoring import ScoringInputs
 from train_pytorch_model.machine.cores import CoreTimes
 from train_pytorch_model.machine.launch import LAUNCHER, is_alone
 from train_pytorch_model.machine.liveness import end_with_parent

@@ -19,7 +19,8 @@ from train_pytorch_model.distributed.workers import start_workers
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.errors import FailedWorkersError, TrainingError, UserError
 from train_pytorch_model.formats.fingerprint import differing_options
-from train_pytorch_model.inputs.opening import OpenedInputs, ScoringInputs
+from train_pytorch_model.inputs.opening import OpenedInputs
+from train_pytorch_model.inputs.scoring import ScoringInputs
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.machine.cores import CoreTimes
 from train_pytorch_model.machine.launch import LAUNCHER, Agent, decide

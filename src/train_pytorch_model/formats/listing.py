@@ -142,6 +142,12 @@ def comparable(name: str) -> str:
     return unicodedata.normalize("NFC", name)
 
 
+def missing_names(names: Iterable[str], others: Iterable[str]) -> list[str]:
+    """Return the names that are not among others."""
+    known = set(map(comparable, others))
+    return [name for name in names if comparable(name) not in known]
+
+
 def repeats_in(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the indices of int64 keys that occur before, and the first index of each.
 

@@ -20,7 +20,7 @@ from train_pytorch_model.distributed.world import World
 from train_pytorch_model.evaluation.time_budget import duration
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.classifier import BATCH_SIZE, ImageClassifier
-from train_pytorch_model.inputs.opening import ScoringInputs
+from train_pytorch_model.inputs.scoring import ScoringInputs
 from train_pytorch_model.inputs.unreadable_images import (
     list_unreadable_images,
     without_unreadable_images,

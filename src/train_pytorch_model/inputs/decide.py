@@ -17,9 +17,11 @@ from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.config.wording import parameter, worded
 from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.image_classifier.architectures import family_of
+from train_pytorch_model.image_classifier.decoding import MAX_WHITE, Colours
 from train_pytorch_model.image_classifier.spec import (
     IMAGENET_MEAN,
     IMAGENET_STD,
+    ClassifierSpec,
     Framing,
     FramingMode,
 )
@@ -108,6 +110,17 @@ def decide(
         std=std,
     )
     return decided, size_reason
+
+
+def classifier_spec(
+    model: ModelDirectory, categories: tuple[str, ...], decided: OpenRecipe
+) -> ClassifierSpec:
+    """Return what a classifier of these categories is, by the model and its decided recipe."""
+    colours = Colours(decided.white_level or MAX_WHITE, decided.background)
+    framing = Framing(*decided.image_size, decided.crop_fraction, decided.framing, colours)
+    return ClassifierSpec(
+        model.architecture, model.option, categories, framing, decided.mean, decided.std
+    )
 
 
 def _image_size(

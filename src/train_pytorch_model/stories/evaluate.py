@@ -17,7 +17,7 @@ from train_pytorch_model.inference.predict import (
     predict,
     report_unreadable_images,
 )
-from train_pytorch_model.inputs.opening import ScoringInputs
+from train_pytorch_model.inputs.scoring import ScoringInputs
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.networks.build import build_model
 from train_pytorch_model.quality.perceptual_hash import read_image_hashes

@@ -28,7 +28,7 @@ from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.formats.reading import META
 from train_pytorch_model.formats.run_folder import UNTRAINED, RunFolder
 from train_pytorch_model.formats.trained_directory import EVALUATION
-from train_pytorch_model.inputs import opening
+from train_pytorch_model.inputs import opening, scoring
 from train_pytorch_model.inputs.check_model_options import check_model_options
 from train_pytorch_model.inputs.opening import OpenedInputs
 from train_pytorch_model.inputs.run_output import prepare_output
@@ -161,7 +161,7 @@ def _test(inputs: OpenedInputs, model: Path, world: "World") -> Evaluation | Non
         return None
     from train_pytorch_model.stories.evaluate import evaluate
 
-    tested = opening.evaluation_inputs(opening.open_trained(model), inputs.test)
+    tested = scoring.evaluation_inputs(scoring.open_trained(model), inputs.test)
     alone = replace(world, size=1, local_size=1)  # the other processes are no longer needed
     evaluation = evaluate(tested, model / EVALUATION, alone)
     assert evaluation is not None  # on the main process

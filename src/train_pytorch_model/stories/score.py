@@ -21,7 +21,7 @@ from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.image_classifier.predictions import UNKNOWN_LABEL
 from train_pytorch_model.inference.explain import explain
 from train_pytorch_model.inference.predict import PredictedBatch, predict, report_unreadable_images
-from train_pytorch_model.inputs.opening import ScoringInputs
+from train_pytorch_model.inputs.scoring import ScoringInputs
 from train_pytorch_model.networks.build import build_model
 from train_pytorch_model.quality.to_label import Candidate, MostUncertain, write_to_label
 from train_pytorch_model.reports.explained_page import EXPLAINED, render_explained

@@ -26,7 +26,7 @@ from tests.painting import COLOURS, paint_scene
 from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.image_classifier.architectures import build
 from train_pytorch_model.image_classifier.classifier import Normalize
-from train_pytorch_model.inputs.opening import open_trained_model
+from train_pytorch_model.inputs.scoring import open_trained_model
 from train_pytorch_model.networks.build import build_model
 from train_pytorch_model.networks.heat_maps import heat_map
 

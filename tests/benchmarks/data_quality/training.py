@@ -19,7 +19,8 @@ from train_pytorch_model.evaluation.calibration import calibrate
 from train_pytorch_model.evaluation.metrics import Evaluation, evaluate, outcomes_of
 from train_pytorch_model.image_classifier.classifier import ImageClassifier
 from train_pytorch_model.image_classifier.pixels import read_pixels, view
-from train_pytorch_model.inputs.opening import open_trained_model, open_training_inputs
+from train_pytorch_model.inputs.opening import open_training_inputs
+from train_pytorch_model.inputs.scoring import open_trained_model
 from train_pytorch_model.stories.init_model import initialize
 from train_pytorch_model.stories.train import train
 

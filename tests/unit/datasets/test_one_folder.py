@@ -14,7 +14,7 @@ from train_pytorch_model.datasets.one_folder import Parts, open_parts, write_spl
 from train_pytorch_model.errors import InvalidDatasetError, NotLabeledDatasetError
 from train_pytorch_model.formats.image_directory import images_of
 from train_pytorch_model.formats.listing import Listing, Packer
-from train_pytorch_model.inputs.opening import open_evaluation_inputs
+from train_pytorch_model.inputs.scoring import open_evaluation_inputs
 
 
 def sizes(parts: Parts) -> list[int]:

@@ -15,7 +15,7 @@ from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.formats.model_directory import open_model_directory
 from train_pytorch_model.formats.transformation_directory import open_transformation
 from train_pytorch_model.inputs.check_model_options import check_model_options
-from train_pytorch_model.inputs.opening import open_images_at_any_depth
+from train_pytorch_model.inputs.scoring import open_images_at_any_depth
 from train_pytorch_model.stories.fit import beside
 
 

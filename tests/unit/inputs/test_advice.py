@@ -12,7 +12,8 @@ from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.trained_directory import write_manifest
 from train_pytorch_model.inputs.advice import learning_warnings
-from train_pytorch_model.inputs.opening import open_evaluation_inputs, open_training_inputs
+from train_pytorch_model.inputs.opening import open_training_inputs
+from train_pytorch_model.inputs.scoring import open_evaluation_inputs
 from train_pytorch_model.quality import identical_files
 
 

@@ -1,0 +1,181 @@
+"""The inputs of scoring, evaluation and export, opened and checked against each other."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from train_pytorch_model.config.recipe import MAX_IMAGE_SIZE, MIN_IMAGE_SIZE, sides
+from train_pytorch_model.config.wording import bulleted, parameter, worded
+from train_pytorch_model.errors import InvalidDatasetError, ParameterError
+from train_pytorch_model.formats import image_directory, listing
+from train_pytorch_model.formats.image_directory import (
+    ImageDirectory,
+    images_of,
+    open_image_directory,
+)
+from train_pytorch_model.formats.label_table import open_labelled
+from train_pytorch_model.formats.listing import missing_names
+from train_pytorch_model.formats.model_directory import SPEC, ModelDirectory, open_model_directory
+from train_pytorch_model.formats.reading import INCOMPLETE, META, MalformedFileError
+from train_pytorch_model.image_classifier.architectures import family_of
+from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.inputs import advice
+from train_pytorch_model.inputs.decide import classifier_spec, decide
+from train_pytorch_model.inputs.headers import read_headers
+from train_pytorch_model.inputs.unreadable_images import UnreadableImage, without_unreadable_images
+
+TRAINED_MODEL = "Trained model"
+DATASET = "Dataset"
+
+TRAINED_HINT = (
+    "Name a directory that `train`, `fit` or the designer has written; weights alone have no"
+    " categories."
+)
+EVALUATION_LABELS_HINT = (
+    "Evaluation needs a category for every image: one folder per category, or a labelled"
+    " ImageDirectory."
+)
+
+
+@dataclass(frozen=True)
+class ScoringInputs:
+    """The model and the images of scoring or evaluation."""
+
+    model: ModelDirectory
+    images: ImageDirectory
+    spec: ClassifierSpec
+    size_reason: str
+    unreadable_images: tuple[UnreadableImage, ...]
+    warnings: tuple[str, ...]
+    # Whether only few images may be unreadable; for scoring, any number of them.
+    is_limited: bool
+
+
+def open_scoring_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
+    """Open both. Raises `InvalidModelDirectoryError`, `InvalidDatasetError`."""
+    model = open_trained(trained_model)
+    images, warnings = open_images_at_any_depth(dataset, DATASET)
+    inputs = _scoring_inputs(model, images, is_limited=False)
+    return replace(inputs, warnings=(*warnings, *inputs.warnings))
+
+
+def open_images_at_any_depth(path: Path, port: str) -> tuple[ImageDirectory, Sequence[str]]:
+    """Open an image, or folders of any depth; return warnings, too.
+
+    Raises `InvalidDatasetError`.
+    """
+    is_image = listing.suffix_of(path.name) in listing.SUFFIXES and os.path.isfile(path)
+    if is_image and not (path.parent / META).exists():
+        return images_of(listing.list_unlabelled([path.name], {}), path.parent, port), ()
+    images = _open_as_categories(path, port)
+    if images is not None and not images.ignored.keys() & {listing.NESTED, listing.LOOSE}:
+        return images, ()
+    try:
+        nested = images_of(listing.read_images_at_any_depth(path), path, port)
+    except MalformedFileError as error:
+        raise InvalidDatasetError(f'{port} "{path}"', str(error)) from error
+    is_flat = all(name.count("/") == 1 for name in nested.file_names)
+    if images is not None and images.categories and is_flat:
+        return images, ()
+    return nested, [
+        f"{nested.title} has images at several depths: its folders are not taken for categories."
+    ]
+
+
+def _open_as_categories(path: Path, port: str) -> ImageDirectory | None:
+    """Return an image directory; None for a folder that is none, but may hold images deeper.
+
+    Raises `InvalidDatasetError` for other problems.
+    """
+    try:
+        return open_image_directory(path, port)
+    except InvalidDatasetError:
+        markers = (META, INCOMPLETE, image_directory.IMAGE_LIST)
+        if not os.path.isdir(path) or any(os.path.exists(path / name) for name in markers):
+            raise
+        return None
+
+
+def open_evaluation_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
+    """Open both; the images get the model's categories, in its order.
+
+    Raises `InvalidModelDirectoryError`, `InvalidDatasetError`, `NotLabeledDatasetError`.
+    """
+    return evaluation_inputs(open_trained(trained_model), open_labelled(dataset, DATASET))
+
+
+def evaluation_inputs(model: ModelDirectory, images: ImageDirectory) -> ScoringInputs:
+    """Return the inputs of `open_evaluation_inputs`, of what is open already."""
+    images.require_labels(EVALUATION_LABELS_HINT)
+    unknown = [repr(name) for name in missing_names(images.categories, model.categories)]
+    if unknown:
+        raise InvalidDatasetError(
+            images.title,
+            f"the model does not know {len(unknown)} of its categories:{bulleted(unknown)}",
+            f"\nThe model knows:{bulleted([repr(name) for name in model.categories])}",
+        )
+    inputs = _scoring_inputs(model, images.with_categories(model.categories), is_limited=True)
+    familiar = advice.familiarity_warnings(model, inputs.images)
+    return replace(inputs, warnings=(*inputs.warnings, *familiar))
+
+
+def _scoring_inputs(
+    model: ModelDirectory, images: ImageDirectory, is_limited: bool
+) -> ScoringInputs:
+    warnings = images.warnings()
+    headers = read_headers(images)
+    images, unreadable_images = without_unreadable_images(images, headers.unreadable, is_limited)
+    # The designer's models record no image size: the designer scores images as large as they are.
+    recipe, size_reason = decide(model, headers.common_size, max_common_side=MAX_IMAGE_SIZE)
+    spec = classifier_spec(model, model.categories, recipe)
+    return ScoringInputs(
+        model=model,
+        images=images,
+        spec=spec,
+        size_reason=size_reason,
+        unreadable_images=tuple(unreadable_images),
+        warnings=tuple(warnings),
+        is_limited=is_limited,
+    )
+
+
+def open_trained_model(
+    trained_model: Path, image_size: int | None
+) -> tuple[ModelDirectory, ClassifierSpec]:
+    """Open a trained model, which may need an `image_size`, and return its specification, too.
+
+    Raises `InvalidModelDirectoryError`, `ParameterError`.
+    """
+    if image_size is not None and not MIN_IMAGE_SIZE <= image_size <= MAX_IMAGE_SIZE:
+        expected = f"should be from {MIN_IMAGE_SIZE} to {MAX_IMAGE_SIZE}; it is {image_size}."
+        raise ParameterError(f"{parameter('image_size')} {expected}")
+    model = open_trained(trained_model)
+    recipe, _ = decide(model, _missing_size(model, image_size), max_common_side=MAX_IMAGE_SIZE)
+    return model, classifier_spec(model, model.categories, recipe)
+
+
+def _missing_size(model: ModelDirectory, image_size: int | None) -> tuple[int, int] | None:
+    """Return the size of a model that records none; None if it does. Raises `ParameterError`."""
+    recorded = model.recipe.image_size or family_of(model.architecture).image_size
+    if recorded is not None:
+        if image_size is not None and sides(recorded) != sides(image_size):
+            raise ParameterError(
+                f"{parameter('image_size')} is {image_size}; the model's is {recorded}."
+            )
+        return None
+    if image_size is None:
+        raise ParameterError(
+            f"{model.port} {model.root} does not record its image size; the designer's models never"
+            f" do. Give it with {parameter('image_size')}."
+        )
+    return sides(image_size)
+
+
+def open_trained(path: Path) -> ModelDirectory:
+    """Open a trained model. Raises `InvalidModelDirectoryError`."""
+    model = open_model_directory(path, TRAINED_MODEL, TRAINED_HINT)
+    if not model.is_trained:
+        reason = f"it is not trained: {SPEC} names no label_map_file."
+        raise model.error(reason, f"Train it first, with {worded('`train`', '`fit`')}.")
+    return model
