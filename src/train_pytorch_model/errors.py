@@ -1,7 +1,8 @@
 """The errors that a user can fix, by their documented names, with exit statuses.
 
-An error of this module ends the program with one message and no traceback. Its text says what is wrong,
-where, what was expected, what was found and what to do. Any other exception that escapes is a bug.
+An error of this module ends the program with one message and no traceback. Its text says what is
+wrong, where, what was expected, what was found and what to do. Any other exception that escapes is
+a bug.
 """
 
 import errno

@@ -179,7 +179,8 @@ class _Terminated(SystemExit):
     code: int
 
 
-def _terminated(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001, signal's signature
+def _terminated(number: int, _: FrameType | None) -> NoReturn:
+    """Raise `_Terminated`: as a handler of signals, between two instructions of the main thread."""
     if number != signal.SIGTERM:
         leave_terminal()
     raise _Terminated(128 + number)

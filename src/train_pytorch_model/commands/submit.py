@@ -108,9 +108,14 @@ class Submit(Submission):
             return
         if model:
             open_model_directory(model, opening.UNTRAINED_MODEL)
-        if training and validation:
-            opening.open_training_datasets(training, validation)
-        elif training:
-            open_image_directory(training, opening.TRAINING_DATASET).require_labels()
-        elif validation:
-            open_image_directory(validation, opening.VALIDATION_DATASET).require_labels()
+        _check_datasets(training, validation)
+
+
+def _check_datasets(training: Path | None, validation: Path | None) -> None:
+    """Open the data sets that are here, together if both are."""
+    if training and validation:
+        opening.open_training_datasets(training, validation)
+    elif training:
+        open_image_directory(training, opening.TRAINING_DATASET).require_labels()
+    elif validation:
+        open_image_directory(validation, opening.VALIDATION_DATASET).require_labels()

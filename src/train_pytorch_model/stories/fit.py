@@ -84,7 +84,7 @@ def fit(
 
 
 def _open(folder: Path, model: Path, options: FitOptions) -> OpenedInputs | None:
-    """Open the images and make the untrained model; None if this same command has done everything."""
+    """Open the images and make the untrained model; None if this same call has done everything."""
     parameters = options.parameters
     parts = open_parts(_images_of(folder), parameters.random_seed)
     training, validation = opening.with_same_categories(parts.training, parts.validation)
@@ -110,7 +110,7 @@ def _open(folder: Path, model: Path, options: FitOptions) -> OpenedInputs | None
 
 
 def _images_of(folder: Path) -> Path:
-    """Return the folder of the images; those of an archive are unpacked, unless a call has done so."""
+    """Return the folder of the images; those of an archive are unpacked, unless they have been."""
     if not os.path.isfile(folder):
         return folder
     images = beside(folder, "images")
@@ -156,7 +156,7 @@ def _write_untrained(path: Path, options: FitOptions) -> None:
 
 
 def _test(inputs: OpenedInputs, model: Path, world: "World") -> Evaluation | None:
-    """Evaluate the model on the images that were held out, if there are any, on the main process."""
+    """Evaluate the model on the images that were held out, if any, on the main process."""
     if not world.is_main or inputs.test is None:
         return None
     from train_pytorch_model.stories.evaluate import evaluate
@@ -171,7 +171,7 @@ def _test(inputs: OpenedInputs, model: Path, world: "World") -> Evaluation | Non
 
 
 def beside(folder: Path, suffix: str) -> Path:
-    """Return the path of what is made of a folder, an archive or a table: beside it, by its name."""
+    """Return the path of what is made of a folder, an archive or a table: beside it."""
     if not folder.name.strip("."):  # such as `..`
         folder = folder.resolve()
     name = folder.name
