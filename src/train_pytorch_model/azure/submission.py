@@ -22,8 +22,7 @@ Assignments = Annotated[tuple[str, ...], shown_as("NAME=VALUE")]
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """One training run: a single job on a given model, or a pipeline that initializes the model
-    first."""
+    """One training run: a single job, or a pipeline that initializes the model first."""
 
     training_dataset: OptionalData = None
     """Labelled images to train on."""

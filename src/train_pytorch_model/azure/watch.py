@@ -61,9 +61,13 @@ def follow(service: Service, job: Job, limit_min: int | None) -> None:
                 f"Job {job.name} was not complete after {limit_min} minutes. It continues."
             )
         time.sleep(POLL_S)
-    if phases.status != "Completed":
-        why = f": {log.failure}" if log.failure else ""
-        raise JobFailedError(f"Job {job.name} is {phases.status}{why}. Its logs: {job.studio_url}")
+    _require_completed(job, phases.status, log.failure)
+
+
+def _require_completed(job: Job, status: str, failure: str) -> None:
+    if status != "Completed":
+        why = f": {failure}" if failure else ""
+        raise JobFailedError(f"Job {job.name} is {status}{why}. Its logs: {job.studio_url}")
 
 
 class _Phases:
