@@ -7,8 +7,7 @@ from train_pytorch_model.formats.reading import is_really_inside
 
 
 class PresentFiles:
-    """Which files exist: each folder is listed once, as a `stat` per file would take minutes on a
-    mount."""
+    """Which files exist: each folder is listed once; a `stat` per file takes minutes on a mount."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -19,12 +18,12 @@ class PresentFiles:
         folder, _, file = name.rpartition("/")
         if folder not in self._folders:
             self._folders[folder] = self._list(self.root / folder)
-        found = self._folders[folder]
-        if isinstance(found, str):
-            return found
-        if file not in found:
+        entries = self._folders[folder]
+        if isinstance(entries, str):
+            return entries
+        if file not in entries:
             return "does not exist"
-        if not found[file]:
+        if not entries[file]:
             path = self.root / name
             if not is_really_inside(self.root, path):
                 return "is a link that points outside the directory"
@@ -33,9 +32,7 @@ class PresentFiles:
         return ""
 
     def _list(self, path: Path) -> dict[str, bool] | str:
-        """Return whether each entry of a folder is a regular file, or what is wrong with the
-        folder.
-        """
+        """Return whether each entry of a folder is a regular file, or the folder's problem."""
         if not is_really_inside(self.root, path):
             return "is in a folder that links outside the directory"
         try:

@@ -119,7 +119,9 @@ class RunFolder:
         differences = [
             f"{option} was {before} and is {after}" if after else f"{option} has other content"
             for option, before, after in differing_options(earlier, fingerprint)
-        ] or ["it was started by another version of this program"]
+        ]
+        if not differences:
+            differences = ["it was started by another version of this program"]
         lines = "".join(f"\n  {line}" for line in differences)
         raise OutputDirectoryError(
             f"{parameter(OUTPUT_PARAMETER)}: an unfinished run for this output ({self.root})"

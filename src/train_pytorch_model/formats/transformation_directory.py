@@ -299,7 +299,8 @@ def _read(path: Path) -> tuple[Operation, ...]:
     if len(entries) > MAX_OPERATIONS:
         text = f"{file.name} has {len(entries):,} operations, expected at most {MAX_OPERATIONS}."
         raise MalformedFileError(text)
-    operations, problems = [], []
+    operations = []
+    problems = []
     for number, entry in enumerate(entries, 1):
         try:
             operations.append(_operation(entry))
