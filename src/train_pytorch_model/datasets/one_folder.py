@@ -8,10 +8,11 @@ Nothing is copied: the parts are rows of the folder's listing, the same for the 
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from train_pytorch_model.config.wording import counted, worded
 from train_pytorch_model.datasets.grouping import group_images
 from train_pytorch_model.datasets.splitting import split
 from train_pytorch_model.formats.image_directory import ImageDirectory
@@ -20,6 +21,7 @@ from train_pytorch_model.formats.reading import META
 from train_pytorch_model.formats.writing import write_csv
 from train_pytorch_model.inputs.opening import TRAINING_DATASET, VALIDATION_DATASET
 from train_pytorch_model.inputs.scoring import DATASET
+from train_pytorch_model.machine.console import logger
 from train_pytorch_model.quality.identical_files import MAX_COMPARED
 
 SPLIT = "split.csv"
@@ -56,6 +58,8 @@ def open_parts(folder: Path, seed: int) -> Parts:
     if "training" not in parts:
         parts["training"] = open_labelled(folder, DATASET, HINT)
     parts["training"].require_labels(HINT)
+    for part in _unlabelled(parts):
+        logger.warning(_about_unlabelled(parts.pop(part), part))
     missing = [part for part in ("test", "validation") if part not in parts]
     if missing:
         parts |= _split_off(parts["training"], missing, seed)
@@ -63,6 +67,21 @@ def open_parts(folder: Path, seed: int) -> Parts:
         replace(parts["training"], port=TRAINING_DATASET),
         replace(parts["validation"], port=VALIDATION_DATASET),
         replace(parts["test"], port=DATASET),
+    )
+
+
+def _unlabelled(parts: Mapping[str, ImageDirectory]) -> list[str]:
+    """Return the parts that cannot measure a model: their images have no categories."""
+    return [part for part, images in parts.items() if not images.categories]
+
+
+def _about_unlabelled(images: ImageDirectory, part: str) -> str:
+    """Return that a part is not used, and how its images are predicted."""
+    number = counted(len(images), "image", "images")
+    score = worded("`score` predicts them with the model.", "`predict` of the model predicts them.")
+    return (
+        f"{images.root}: {number} without a category, and not in folders of categories, so they are"
+        f" left out; images of the training folder are held out for {part} instead. {score}"
     )
 
 

@@ -120,6 +120,23 @@ def evaluation_inputs(model: ModelDirectory, images: ImageDirectory) -> ScoringI
     return replace(inputs, warnings=(*inputs.warnings, *familiar))
 
 
+def check_test(training: ImageDirectory, test: ImageDirectory) -> None:
+    """Check, before training, what the evaluation of the trained model would refuse.
+
+    Raises `InvalidDatasetError`, `NotLabeledDatasetError`.
+    """
+    test.require_labels(EVALUATION_LABELS_HINT)
+    unknown = missing_names(test.categories, training.categories)
+    if unknown:
+        raise InvalidDatasetError(
+            test.title,
+            f"training has no images of these of its categories:{bulleted(list(map(repr, unknown)))}",
+            "\nThe model could not answer with them. Add images of them to training, or leave them"
+            " out of the test.",
+        )
+    without_unreadable_images(test, read_headers(test).unreadable)
+
+
 def _scoring_inputs(
     model: ModelDirectory, images: ImageDirectory, is_limited: bool
 ) -> ScoringInputs:

@@ -88,6 +88,7 @@ def _open(folder: Path, model: Path, options: FitOptions) -> OpenedInputs | None
     parameters = options.parameters
     parts = open_parts(_images_of(folder), parameters.random_seed)
     training, validation = opening.with_same_categories(parts.training, parts.validation)
+    scoring.check_test(training, parts.test)
     counts = ", ".join(f"{len(images):,} for {name}" for name, images in vars(parts).items())
     logger.info(f"{folder}: {len(training.categories):,} categories; images: {counts}")
 

@@ -91,6 +91,18 @@ def test_images_without_categories_are_refused(tmp_path: Path) -> None:
         open_parts(tmp_path / "photographs", seed=1)
 
 
+@pytest.mark.parametrize("part", ["val", "test"])
+def test_a_part_without_categories_is_left_out_with_a_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, part: str
+) -> None:
+    paint_folders(tmp_path / "train", 10, size=(4, 4))
+    paint_folders(tmp_path / "more", 7, ("red",), size=(4, 4))
+    (tmp_path / "more" / "red").rename(tmp_path / part)
+    parts = open_parts(tmp_path, seed=1)
+    assert sizes(parts) == [18, 6, 6]
+    assert f"{tmp_path / part}: 7 images without a category" in caplog.text
+
+
 def test_the_split_is_written_down(tmp_path: Path) -> None:
     for name, count in (("train", 2), ("val", 1), ("test", 1)):
         paint_folders(tmp_path / name, count, ("red", "blue"), size=(4, 4))
