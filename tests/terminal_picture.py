@@ -36,7 +36,7 @@ SVG = """<svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <g class="{unique_id}-matrix">{matrix}</g>
 </g>
 </svg>
-"""  # noqa: E501
+"""
 
 
 def main() -> None:

@@ -18,6 +18,9 @@ from typing import Any
 from train_pytorch_model.data import decoders
 from train_pytorch_model.machine.launch import rank_of
 
+_NAMES: dict[tuple[int, int], list[str]] = {}
+"""The names in a module or class of what `replace_in` has replaced there."""
+
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2  # Linux: bypass file and folder permissions
 
 
@@ -25,7 +28,7 @@ def nothing_waits_for_the_disk() -> None:
     """Skip fsync: what a process has written outlives it either way; only a power loss would
     differ.
     """
-    replace_in(os, "fsync", lambda _: None)
+    replace_in(os, os.fsync, lambda _: None)
 
 
 def kill_at_file_event(event: str, below: str, number: int = 1, if_there: str = "") -> None:
@@ -73,7 +76,7 @@ def missing_for_rank(rank: int, path: str) -> None:
     every_rank_has_its_own_host()
     if rank_of(os.environ) == rank:
         exists = os.path.exists
-        replace_in(os.path, "exists", lambda given: str(given) != path and exists(given))
+        replace_in(os.path, exists, lambda given: str(given) != path and exists(given))
 
 
 def unreadable_for_rank(rank: int, path: str) -> None:
@@ -81,7 +84,7 @@ def unreadable_for_rank(rank: int, path: str) -> None:
     every_rank_has_its_own_host()
     if rank_of(os.environ) != rank:
         return
-    replace_in(decoders, "HAS_PROCESSES", False)  # this process decodes
+    decoders.HAS_PROCESSES = False  # this process decodes
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open" and _path_text(arguments[0]) == path:
@@ -96,9 +99,8 @@ def permissions_count() -> None:
     """
     version, process = 0x20080522, 0  # _LINUX_CAPABILITY_VERSION_3; 0 is the calling process
     header = (ctypes.c_uint32 * 2)(version, process)
-    sets = (
-        ctypes.c_uint32 * 6
-    )()  # effective, permitted, inheritable: capabilities 0 to 31, then 32 to 63
+    # Effective, permitted and inheritable: capabilities 0 to 31, then 32 to 63.
+    sets = (ctypes.c_uint32 * 6)()
     libc = ctypes.CDLL(None, use_errno=True)
     assert libc.capget(header, sets) == 0
     sets[0] &= ~(1 << CAP_DAC_OVERRIDE | 1 << CAP_DAC_READ_SEARCH)
@@ -136,8 +138,8 @@ def mount(below: str, too_early: int) -> None:
 
     The first `too_early` reads of each file written there return nothing.
     """
-    for name in ("rename", "replace", "link", "symlink", "chmod"):
-        replace_in(os, name, _refusing(getattr(os, name), below))
+    for function in (os.rename, os.replace, os.link, os.symlink, os.chmod):
+        replace_in(os, function, _refusing(function, below))
     left: dict[str, int] = {}
     real_open = Path.open
 
@@ -150,7 +152,7 @@ def mount(below: str, too_early: int) -> None:
             return real_open(Path(os.devnull), mode, *arguments, **options)
         return real_open(path, mode, *arguments, **options)
 
-    replace_in(Path, "open", mounted_open)
+    replace_in(Path, real_open, mounted_open)
 
 
 def _refusing(function: Callable[..., Any], below: str) -> Callable[..., Any]:
@@ -167,6 +169,10 @@ def _path_text(argument: Any) -> str:
     return os.fsdecode(argument) if isinstance(argument, (str, bytes, os.PathLike)) else ""
 
 
-def replace_in(module: ModuleType | type, name: str, value: object) -> None:
-    assert hasattr(module, name)
-    setattr(module, name, value)
+def replace_in(namespace: ModuleType | type, replaced: object, by: object) -> None:
+    """Replace an object where a module or a class refers to it, by whatever name; also once more."""
+    now = [name for name, value in vars(namespace).items() if value is replaced]
+    names = _NAMES.setdefault((id(namespace), id(replaced)), now)
+    assert names, (namespace, replaced)
+    for name in names:
+        setattr(namespace, name, by)

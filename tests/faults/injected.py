@@ -1,9 +1,8 @@
-"""Run by launchers: `injected.py INJECTIONS train ...` runs the program with a JSON list of faults.
+"""Run by launchers: `injected.py INJECTIONS train ...` runs the program with faults.
 
-Each is as in `trials.Injection`.
+They are written by `trials.as_text`.
 """
 
-import json
 import sys
 from pathlib import Path
 
@@ -12,10 +11,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 def inject_and_run() -> None:
     """Inject the faults and run the program in this process."""
-    from tests.faults.injections import inject
+    from tests.faults.trials import inject
     from train_pytorch_model.__main__ import main
 
-    inject(json.loads(sys.argv.pop(1)))
+    inject(sys.argv.pop(1))
     main()
 
 

@@ -3,31 +3,32 @@
 Each function is called in the trial's process before the program starts.
 """
 
-import importlib
 import os
 import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from types import ModuleType
-from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
-from tests.faults import faulty_decoder, file_injections
+from tests.faults import faulty_decoder
 from tests.faults.file_injections import replace_in
 from train_pytorch_model.data import decoder_process
 from train_pytorch_model.data.batch import Batch
-from train_pytorch_model.machine import cores
+from train_pytorch_model.formats import writing
+from train_pytorch_model.machine import cores, stop_requests
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.publishing import run
 from train_pytorch_model.stories import train
+from train_pytorch_model.tracking import tracker
+from train_pytorch_model.tracking.tracker import MlflowTracker
+from train_pytorch_model.training import saver
 from train_pytorch_model.training.batches import BatchLoader
 from train_pytorch_model.training.checkpoint_files import Checkpoint, save_checkpoint
 from train_pytorch_model.training.engine import Engine
@@ -38,21 +39,33 @@ from train_pytorch_model.training.state import State
 from train_pytorch_model.training.step import StepOutput, TrainStep
 
 
-def inject(injections: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-    """Call functions of this module or of `file_injections`: the name of each, and its options."""
-    for name, options in injections:
-        (globals().get(name) or getattr(file_injections, name))(**options)
+def checkpoints_on_request_only() -> None:
+    """Write no checkpoint by the clock."""
+    replace_in(train, saver.EVERY_S, 800.0)
+    saver.EPOCHS_EVERY_S = 800.0
 
 
-def constants(**values: float | tuple[float, ...]) -> None:
-    """Set constants of the package: `module__NAME` for `module.NAME`; a timedelta is given in
-    seconds.
-    """
-    for name, value in values.items():
-        module_name, _, constant = name.rpartition("__")
-        module = importlib.import_module("train_pytorch_model." + module_name.replace("__", "."))
-        is_duration = isinstance(getattr(module, constant), timedelta)
-        setattr(module, constant, timedelta(seconds=cast(float, value)) if is_duration else value)
+def a_checkpoint_after_every_step() -> None:
+    replace_in(train, saver.EVERY_S, 0.0)
+
+
+def signals_together_within(seconds: float) -> None:
+    """Take signals for one request that arrive within these seconds; a negative number, none."""
+    stop_requests.TOGETHER_S = seconds
+
+
+def a_step_may_take(seconds: float) -> None:
+    """Wait this long for a step when the run is asked to stop."""
+    stop_requests.GRACE_S = seconds
+
+
+def files_are_read_back_twice() -> None:
+    """Compare a file that was written twice, without a pause, before it counts as lost."""
+    replace_in(writing, writing.READ_BACK_AFTER_S, (0.0, 0.0))
+
+
+def the_tracker_closes_within(seconds: float) -> None:
+    tracker.CLOSING_S = seconds
 
 
 def environment(**values: str) -> None:
@@ -68,7 +81,7 @@ def as_an_azure_job(folder: str) -> None:
 
 def one_thread_is_enough() -> None:
     """Use one thread: networks and images are small, and other tests use the other cores."""
-    replace_in(cores, "usable_cores", lambda: 1)
+    replace_in(cores, cores.usable_cores, lambda: 1)
 
 
 def little_patience_with_others(seconds: float) -> None:
@@ -80,11 +93,10 @@ def little_patience_with_others(seconds: float) -> None:
 
 def mlflow_is_left_out() -> None:
     """Skip MLflow, which takes longer than the rest of such a short training."""
-    replace_in(train, "MlflowTracker", lambda *_: None)
-    name = "train_pytorch_model.tracking.mlflow_run"
-    without = ModuleType(name)
-    vars(without).update({"save_model": lambda *_: None, "LAST_METRIC": "Learning rate"})
-    sys.modules[name] = without
+    from train_pytorch_model.tracking import save_model  # here, because it imports mlflow
+
+    replace_in(train, MlflowTracker, lambda *_: None)
+    replace_in(save_model, save_model.save_model, lambda *_: None)
 
 
 def every_checkpoint_is_waited_for() -> None:
@@ -95,7 +107,7 @@ def every_checkpoint_is_waited_for() -> None:
 
 def decoders_do_what_names_say() -> None:
     """Make every decoder a `faulty_decoder`."""
-    replace_in(decoder_process, "serve", faulty_decoder.serve)
+    replace_in(decoder_process, decoder_process.serve, faulty_decoder.serve)
 
 
 def checkpoints_wait_for_step(number: int) -> None:
@@ -106,7 +118,7 @@ def checkpoints_wait_for_step(number: int) -> None:
         is_done.wait()
         save_checkpoint(folder, checkpoint)
 
-    replace_in(run, "save_checkpoint", save_late)
+    replace_in(run, save_checkpoint, save_late)
     _before_step(number, 0, lambda _: is_done.set())
 
 
@@ -117,7 +129,7 @@ def saving_takes(seconds: float) -> None:
         time.sleep(seconds)
         save_checkpoint(folder, checkpoint)
 
-    replace_in(run, "save_checkpoint", save_slowly)
+    replace_in(run, save_checkpoint, save_slowly)
 
 
 def signal_at_step(number: int, signals: list[int], rank: int = 0) -> None:
@@ -138,7 +150,7 @@ def signal_in_validation(number: int, rank: int = 0) -> None:
             os.kill(os.getpid(), number)
         return validate(engine, state, validation_loader)
 
-    replace_in(train, "validate", signalled)
+    replace_in(train, validate, signalled)
 
 
 def fault_at_step(number: int, rank: int = 0) -> None:

@@ -2,10 +2,12 @@
 
 import csv
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.faults.injections import decoders_do_what_names_say
 from tests.faults.trials import Bench, result_of
 from tests.painting import encode, paint
 
@@ -24,7 +26,7 @@ def test_images_whose_decoder_fails_are_left_out_of_training(
     shutil.copytree(bench.folders / "training", training)
     for name in REASONS:
         (training / "red" / name).write_bytes(encode(paint("red", 99)))
-    faulty = ("decoders_do_what_names_say", dict[str, object]())
+    faulty = partial(decoders_do_what_names_say)
     ended = bench.train(
         output, "--training-dataset", str(training), injections=[faulty], ranks=ranks
     )

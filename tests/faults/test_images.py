@@ -6,12 +6,15 @@ import shutil
 import signal
 import zlib
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from tests.faults.file_injections import permissions_count, remove_file_at_open, unreadable_for_rank
+from tests.faults.injections import signal_at_step
 from tests.faults.trials import Bench, Injection, result_of
 from tests.painting import encode, paint
 from tests.pictures import png_of
@@ -87,9 +90,9 @@ def test_unusual_images_are_trained_on_and_unreadable_ones_are_listed(
     )
     gone = {training / "green" / "3.png": 1, training / "green" / "4.png": listed}
     injections: list[Injection] = [
-        ("permissions_count", {}),
+        partial(permissions_count),
         *(
-            ("remove_file_at_open", {"number": number, "below": f"{training}/", "path": str(path)})
+            partial(remove_file_at_open, number=number, below=f"{training}/", path=str(path))
             for path, number in gone.items()  # before its header is read, and at the last header
         ),
     ]
@@ -105,7 +108,7 @@ def test_unusual_images_are_trained_on_and_unreadable_ones_are_listed(
 
     scores = tmp_path / "scores"
     ports = "--trained-model", output, "--dataset", training, "--scored-dataset", scores
-    scored = bench.launch(["score", *map(str, ports)], [("permissions_count", {})], ranks).wait()
+    scored = bench.launch(["score", *map(str, ports)], [partial(permissions_count)], ranks).wait()
     assert set(scored.statuses) == {0}, scored
     assert_unreadable(scores, reasons)
     with (scores / "scores.csv").open(errors="surrogateescape", newline="") as file:
@@ -118,7 +121,7 @@ def test_an_image_that_one_rank_cannot_read_is_left_out_by_all(bench: Bench, out
     """Rank 0 fails when it reads the header; rank 1 when it decodes the image, in the first epoch."""
     for rank, name in enumerate(("0.png", "1.png")):
         broken = bench.folders / "training" / "blue" / name
-        fails = ("unreadable_for_rank", {"rank": rank, "path": str(broken)})
+        fails = partial(unreadable_for_rank, rank=rank, path=str(broken))
         trained = output / name
         ended = bench.train(trained, injections=[fails], ranks=2)
         assert set(ended.statuses) == {0}, ended
@@ -148,7 +151,7 @@ def test_images_left_out_stay_left_out_when_the_folder_is_cleaned_before_resumin
         (training / "blue" / name).write_bytes(content)
     port = "--training-dataset", str(training)
     assert bench.train(outputs[0], *port).statuses == [0]
-    stop = ("signal_at_step", {"number": 6, "signals": [signal.SIGTERM]})
+    stop = partial(signal_at_step, number=6, signals=[signal.SIGTERM])
     assert bench.train(outputs[1], *port, injections=[stop]).statuses == [128 + signal.SIGTERM]
     (training / "blue" / "0a.png").unlink()
     ended = bench.train(outputs[1], *port)

@@ -3,11 +3,14 @@
 import json
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tempfile import gettempdir
 
 import pytest
 
+from tests.faults.file_injections import kill_at_file_event
+from tests.faults.injections import signal_at_step
 from tests.faults.trials import Bench, Result, result_of, run_folder_of
 
 Undisturbed = Callable[[int], Result]
@@ -25,7 +28,7 @@ def test_a_run_killed_between_two_steps_resumes_to_the_same_result(
     bench: Bench, undisturbed: Undisturbed, output: Path, ranks: int, step: int, where: str
 ) -> None:
     """Three ranks, unlike two, also show that sums over processes are added in the same order."""
-    kill = ("signal_at_step", {"number": step, "signals": [signal.SIGKILL], "rank": ranks - 1})
+    kill = partial(signal_at_step, number=step, signals=[signal.SIGKILL], rank=ranks - 1)
     killed = bench.train(output, injections=[kill], ranks=ranks)
     assert killed.statuses == [4] * (ranks - 1) + [-signal.SIGKILL]
     if ranks > 1:
@@ -85,10 +88,14 @@ def test_a_run_killed_while_writing_files_still_ends_with_the_same_result(
     number: int,
     if_there: str,
 ) -> None:
-    kill = {"event": event, "below": str(output.parent / below), "number": number}
-    if if_there:
-        kill["if_there"] = str(output.parent / if_there)
-    killed = bench.train(output, injections=[("kill_at_file_event", kill)])
+    kill = partial(
+        kill_at_file_event,
+        event=event,
+        below=str(output.parent / below),
+        number=number,
+        if_there=if_there and str(output.parent / if_there),
+    )
+    killed = bench.train(output, injections=[kill])
     assert killed.statuses == [-signal.SIGKILL]
     ended = bench.train(output)
     assert_undisturbed(ended.statuses, output, undisturbed(1))
@@ -97,7 +104,7 @@ def test_a_run_killed_while_writing_files_still_ends_with_the_same_result(
 def test_a_run_killed_while_publishing_can_start_over(
     bench: Bench, undisturbed: Undisturbed, output: Path
 ) -> None:
-    kill = ("kill_at_file_event", {"event": "open", "below": str(output / "manifest.json")})
+    kill = partial(kill_at_file_event, event="open", below=str(output / "manifest.json"))
     assert bench.train(output, injections=[kill]).statuses == [-signal.SIGKILL]
     assert (output / "_incomplete").exists()
     token = json.loads((run_folder_of(output) / "config.json").read_text())["token"]

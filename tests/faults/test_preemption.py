@@ -6,10 +6,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.faults.injections import as_an_azure_job, environment, signal_at_step
 from tests.faults.trials import Bench, Ended, Injection, Result, result_of
 
 RUNS = 7
@@ -60,7 +62,7 @@ def ended_job(
     """What a job leaves that is ended in its second epoch: its working directory, and its output."""
     root = tmp_path_factory.mktemp("job")
     (root / "node").mkdir()
-    stop = ("signal_at_step", {"number": 6, "signals": [signal.SIGTERM]})
+    stop = partial(signal_at_step, number=6, signals=[signal.SIGTERM])
     started = job(root / "node", runs.pop())
     assert bench.train(root / "trained", injections=[*started, stop]).status == 128 + signal.SIGTERM
     assert list(root.glob("node/outputs/train_pytorch_model/checkpoints/*.json"))
@@ -77,8 +79,8 @@ def node(ended_job: Path, output: Path) -> Path:
 
 def job(node: Path, run: MlflowRun) -> list[Injection]:
     return [
-        ("as_an_azure_job", {"folder": str(node)}),
-        ("environment", {"MLFLOW_RUN_ID": run.id}),
+        partial(as_an_azure_job, folder=str(node)),
+        partial(environment, MLFLOW_RUN_ID=run.id),
     ]
 
 
@@ -145,8 +147,8 @@ def test_the_block_from_photographs_to_a_model_resumes_from_its_output(
         "--output",
         str(output),
     ]
-    node_of_azure: list[Injection] = [*bench.easier, ("as_an_azure_job", {"folder": str(node)})]
-    stop = ("signal_at_step", {"number": 4, "signals": [signal.SIGTERM]})
+    node_of_azure: list[Injection] = [*bench.easier, partial(as_an_azure_job, folder=str(node))]
+    stop = partial(signal_at_step, number=4, signals=[signal.SIGTERM])
     assert bench.launch(fit, [*node_of_azure, stop]).wait().status == 128 + signal.SIGTERM
     shutil.rmtree(node / "outputs")
     ended = bench.launch(fit, node_of_azure).wait()

@@ -6,11 +6,21 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from torch._C._distributed_c10d import TCPStore
 
+from tests.faults.file_injections import missing_for_rank
+from tests.faults.injections import (
+    environment,
+    fault_at_step,
+    late,
+    little_patience_with_others,
+    other_options_for_rank,
+    signal_at_step,
+)
 from tests.faults.trials import DEADLINE_S, Bench, Injection, wait_until
 
 AGENT = """
@@ -25,8 +35,8 @@ LONG = ("--epochs", "100000", "--patience", "100000", "--learning-rate", "1e-9")
 
 
 def test_a_stopped_rank_is_named_after_the_timeout(bench: Bench, output: Path) -> None:
-    stop = ("signal_at_step", {"number": 3, "signals": [signal.SIGSTOP], "rank": 1})
-    patience = ("little_patience_with_others", {"seconds": 10.0})
+    stop = partial(signal_at_step, number=3, signals=[signal.SIGSTOP], rank=1)
+    patience = partial(little_patience_with_others, seconds=10.0)
     job = bench.start(output, injections=[patience, stop], ranks=2)
     first, second = job.processes
     assert first.wait() == 4
@@ -41,9 +51,7 @@ def test_a_stopped_rank_is_named_after_the_timeout(bench: Bench, output: Path) -
 def test_an_exception_on_one_rank_ends_all_and_is_reported_once(
     bench: Bench, output: Path, rank: int
 ) -> None:
-    ended = bench.train(
-        output, injections=[("fault_at_step", {"number": 3, "rank": rank})], ranks=2
-    )
+    ended = bench.train(output, injections=[partial(fault_at_step, number=3, rank=rank)], ranks=2)
     assert ended.statuses[rank] == 1
     assert ended.statuses[1 - rank] == 4
     assert ended.stderr.count(f"[rank{rank}]: ArithmeticError: nobody has thought of this\n") == 1
@@ -57,7 +65,7 @@ def test_an_exception_on_one_rank_ends_all_and_is_reported_once(
 
 
 def test_a_rank_started_by_another_command_is_refused(bench: Bench, output: Path) -> None:
-    other = ("other_options_for_rank", {"rank": 1, "options": ["--random-seed", "7"]})
+    other = partial(other_options_for_rank, rank=1, options=["--random-seed", "7"])
     ended = bench.train(output, injections=[other], ranks=2)
     assert ended.statuses == [4, 4]
     assert ended.stderr == (
@@ -71,7 +79,7 @@ def test_a_rank_started_by_another_command_is_refused(bench: Bench, output: Path
 def test_a_refusal_on_one_host_ends_all_processes_with_the_same_message(
     bench: Bench, output: Path, rank: int
 ) -> None:
-    missing = ("missing_for_rank", {"rank": rank, "path": str(bench.folders / "validation")})
+    missing = partial(missing_for_rank, rank=rank, path=str(bench.folders / "validation"))
     ended = bench.train(output, injections=[missing], ranks=2)
     assert ended.statuses == [3, 3]
     assert ended.stderr.startswith(
@@ -145,8 +153,8 @@ def test_a_restarted_group_ignores_addresses_left_by_the_previous_one(
     """
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     faults: list[Injection] = [
-        ("signal_at_step", {"number": 3, "signals": [signal.SIGKILL], "rank": 1}),
-        ("late", {"rank": 1, "seconds": 5.0}),
+        partial(signal_at_step, number=3, signals=[signal.SIGKILL], rank=1),
+        partial(late, rank=1, seconds=5.0),
     ]
     for attempt, expected in enumerate(([4, -signal.SIGKILL], [0, 0])):
         variables = {
@@ -154,7 +162,7 @@ def test_a_restarted_group_ignores_addresses_left_by_the_previous_one(
             "TORCHELASTIC_USE_AGENT_STORE": "True",
             "TORCHELASTIC_RESTART_COUNT": str(attempt),
         }
-        injections = [("environment", variables), faults[attempt]]
+        injections = [partial(environment, **variables), faults[attempt]]
         ended = bench.train(tmp_path / "trained", injections=injections, ranks=2)
         assert ended.statuses == expected, ended
 

@@ -4,10 +4,17 @@ import json
 import shutil
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.faults.injections import (
+    broken_weights_at_step,
+    not_finite_at_step,
+    out_of_memory,
+    signal_at_step,
+)
 from tests.faults.trials import (
     Bench,
     Ended,
@@ -33,7 +40,7 @@ def interrupted(
     def place(output: Path, ranks: int = 1) -> None:
         if ranks not in folders:
             original = tmp_path_factory.mktemp("interrupted") / "trained"
-            stop = ("signal_at_step", {"number": 4 // ranks, "signals": [signal.SIGTERM]})
+            stop = partial(signal_at_step, number=4 // ranks, signals=[signal.SIGTERM])
             assert (
                 bench.train(original, injections=[stop], ranks=ranks).status == 128 + signal.SIGTERM
             )
@@ -49,7 +56,7 @@ Interrupted = Callable[..., None]
 def test_a_second_job_with_the_same_output_is_refused(
     bench: Bench, undisturbed: Undisturbed, output: Path
 ) -> None:
-    pause = ("signal_at_step", {"number": 2, "signals": [signal.SIGSTOP]})
+    pause = partial(signal_at_step, number=2, signals=[signal.SIGSTOP])
     job = bench.start(output, injections=[pause])
     (first,) = job.processes
     wait_until(lambda: len(checkpoints_of(output)) == 2, "two checkpoints")
@@ -160,18 +167,14 @@ def test_a_run_does_not_start_over_when_all_checkpoints_are_damaged(
 BATCHES_OF_5 = ("--batch-size", "5")
 
 
-def of_rank_1(name: str, **options: object) -> tuple[str, dict[str, object]]:
-    return name, {"rank": 1, **options}
-
-
 @pytest.mark.parametrize(
-    ("name", "what"),
-    [("not_finite_at_step", "The training loss"), ("broken_weights_at_step", "A weight")],
+    ("broken_at_step", "what"),
+    [(not_finite_at_step, "The training loss"), (broken_weights_at_step, "A weight")],
 )
 def test_a_value_that_is_not_finite_on_one_rank_rolls_all_ranks_back(
-    bench: Bench, output: Path, name: str, what: str
+    bench: Bench, output: Path, broken_at_step: Callable[[list[int], int], None], what: str
 ) -> None:
-    ended = bench.train(output, injections=[of_rank_1(name, numbers=[3])], ranks=2)
+    ended = bench.train(output, injections=[partial(broken_at_step, [3], 1)], ranks=2)
     assert ended.statuses == [0, 0], ended
     assert (
         f"Warning: {what} is no longer a finite number at step 2 of epoch 2. Back to step 1"
@@ -181,7 +184,7 @@ def test_a_value_that_is_not_finite_on_one_rank_rolls_all_ranks_back(
 
 
 def test_training_fails_at_the_fourth_loss_that_is_not_finite(bench: Bench, output: Path) -> None:
-    nan = of_rank_1("not_finite_at_step", numbers=[1, 2, 3, 4])
+    nan = partial(not_finite_at_step, numbers=[1, 2, 3, 4], rank=1)
     failed: Ended = bench.train(output, injections=[nan], ranks=2)
     assert failed.statuses == [4, 4]
     assert failed.stdout.count("the learning rate halved from here on (") == 3
@@ -197,7 +200,7 @@ def test_training_fails_at_the_fourth_loss_that_is_not_finite(bench: Bench, outp
 def test_after_running_out_of_memory_the_next_start_halves_the_micro_batch(
     bench: Bench, output: Path, ranks: int
 ) -> None:
-    injection = ("out_of_memory", {"number": 4 // ranks, "above": 3, "rank": ranks - 1})
+    injection = partial(out_of_memory, number=4 // ranks, above=3, rank=ranks - 1)
     failed = bench.train(output, *BATCHES_OF_5, injections=[injection], ranks=ranks)
     assert failed.statuses == [4] * ranks
     assert (
@@ -208,7 +211,7 @@ def test_after_running_out_of_memory_the_next_start_halves_the_micro_batch(
         "5 images at once do not fit (CUDA out of memory. Tried to allocate 2.00 GiB). The same"
         " command" in (failed.stderr)
     )
-    still = ("out_of_memory", {"number": 0, "above": 3})
+    still = partial(out_of_memory, number=0, above=3)
     ended = bench.train(output, *BATCHES_OF_5, injections=[still], ranks=ranks)
     assert set(ended.statuses) == {0}, ended
     assert "2 images at once: a step of 5 accumulates the gradients of " in ended.stdout

@@ -2,10 +2,21 @@
 
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.faults.file_injections import full_disk
+from tests.faults.injections import (
+    a_step_may_take,
+    checkpoints_on_request_only,
+    saving_takes,
+    signal_at_step,
+    signal_in_validation,
+    signals_together_within,
+    sleep_in_steps,
+)
 from tests.faults.trials import Bench, Injection, Result, checkpoints_of, result_of, run_folder_of
 
 AT_ONCE = (
@@ -13,22 +24,23 @@ AT_ONCE = (
 )
 
 
+def in_epoch_2(number: signal.Signals, ranks: int) -> Injection:
+    """The last process is asked to stop before the first step of the second epoch."""
+    return partial(signal_at_step, number=4 // ranks, signals=[number], rank=ranks - 1)
+
+
+def in_validation(number: signal.Signals, ranks: int) -> Injection:
+    return partial(signal_in_validation, number=number, rank=ranks - 1)
+
+
 @pytest.mark.parametrize(
-    ("number", "ranks", "injection", "where"),
+    ("number", "ranks", "asked", "where"),
     [
-        pytest.param(signal.SIGTERM, 1, "signal_at_step", "in epoch 2, after ", id="SIGTERM"),
-        pytest.param(signal.SIGINT, 1, "signal_at_step", "in epoch 2, after ", id="SIGINT"),
-        pytest.param(signal.SIGHUP, 1, "signal_at_step", "in epoch 2, after ", id="SIGHUP"),
-        pytest.param(
-            signal.SIGTERM, 2, "signal_at_step", "in epoch 2, after ", id="one of two ranks"
-        ),
-        pytest.param(
-            signal.SIGTERM,
-            1,
-            "signal_in_validation",
-            "in epoch 2, after 15 of 15",
-            id="in validation",
-        ),
+        pytest.param(signal.SIGTERM, 1, in_epoch_2, "after ", id="SIGTERM"),
+        pytest.param(signal.SIGINT, 1, in_epoch_2, "after ", id="SIGINT"),
+        pytest.param(signal.SIGHUP, 1, in_epoch_2, "after ", id="SIGHUP"),
+        pytest.param(signal.SIGTERM, 2, in_epoch_2, "after ", id="one of two ranks"),
+        pytest.param(signal.SIGTERM, 1, in_validation, "after 15 of 15", id="in validation"),
     ],
 )
 def test_a_signal_ends_a_run_with_a_checkpoint(
@@ -37,17 +49,11 @@ def test_a_signal_ends_a_run_with_a_checkpoint(
     output: Path,
     number: signal.Signals,
     ranks: int,
-    injection: str,
+    asked: Callable[[signal.Signals, int], Injection],
     where: str,
 ) -> None:
-    options: dict[str, object] = {"rank": ranks - 1}
-    if injection == "signal_at_step":
-        options |= {"number": 4 // ranks, "signals": [number]}
-    else:
-        options |= {"number": number}
-    every = {"stories__train__EVERY_S": 800.0, "loop__saving__EPOCHS_EVERY_S": 800.0}
-    never = ("constants", every)  # except the checkpoint written on request
-    stopped = bench.train(output, injections=[never, (injection, options)], ranks=ranks)
+    no_others = partial(checkpoints_on_request_only)
+    stopped = bench.train(output, injections=[no_others, asked(number, ranks)], ranks=ranks)
     assert stopped.statuses == [128 + number] * ranks
     assert stopped.stdout.count("Asked to stop: writing a checkpoint first.\n") == 1
     assert stopped.stderr == (
@@ -59,14 +65,14 @@ def test_a_signal_ends_a_run_with_a_checkpoint(
     assert len(checkpoints_of(output)) == 1
     ended = bench.train(output, ranks=ranks)
     assert set(ended.statuses) == {0}, ended
-    assert f"Resumed     {where}" in ended.stdout
+    assert f"Resumed     in epoch 2, {where}" in ended.stdout
     assert result_of(output) == undisturbed(ranks)
 
 
 def test_no_process_exits_before_the_checkpoint_is_saved(bench: Bench, output: Path) -> None:
     """A launcher ends all processes as soon as one has ended."""
-    asked = ("signal_at_step", {"number": 2, "signals": [signal.SIGTERM], "rank": 1})
-    job = bench.start(output, injections=[("saving_takes", {"seconds": 2.0}), asked], ranks=2)
+    asked = partial(signal_at_step, number=2, signals=[signal.SIGTERM], rank=1)
+    job = bench.start(output, injections=[partial(saving_takes, seconds=2.0), asked], ranks=2)
     first, second = job.processes
     assert second.wait() == 128 + signal.SIGTERM
     saved = checkpoints_of(output)
@@ -75,19 +81,19 @@ def test_no_process_exits_before_the_checkpoint_is_saved(bench: Bench, output: P
 
 
 def test_a_second_signal_ends_a_run_at_once(bench: Bench, output: Path) -> None:
-    asked = ("signal_at_step", {"number": 0, "signals": [signal.SIGINT, signal.SIGINT]})
-    at_once = ("constants", {"machine__stop_requests__TOGETHER_S": -1.0})
-    ended = bench.train(output, injections=[at_once, ("sleep_in_steps", {"seconds": 600.0}), asked])
+    asked = partial(signal_at_step, number=0, signals=[signal.SIGINT, signal.SIGINT])
+    at_once = partial(signals_together_within, seconds=-1.0)
+    ended = bench.train(output, injections=[at_once, partial(sleep_in_steps, seconds=600.0), asked])
     assert ended.statuses == [128 + signal.SIGINT]
     assert ended.stderr == AT_ONCE.format("SIGINT")
     assert not checkpoints_of(output)
 
 
 def test_a_step_that_never_ends_is_not_waited_for(bench: Bench, output: Path) -> None:
-    asked = ("signal_at_step", {"number": 0, "signals": [signal.SIGTERM]})
-    patience = ("constants", {"machine__stop_requests__GRACE_S": 0.5})
+    asked = partial(signal_at_step, number=0, signals=[signal.SIGTERM])
+    patience = partial(a_step_may_take, seconds=0.5)
     ended = bench.train(
-        output, injections=[patience, ("sleep_in_steps", {"seconds": 600.0}), asked]
+        output, injections=[patience, partial(sleep_in_steps, seconds=600.0), asked]
     )
     assert ended.statuses == [128 + signal.SIGTERM]
     assert ended.stderr == AT_ONCE.format("SIGTERM")
@@ -95,8 +101,8 @@ def test_a_step_that_never_ends_is_not_waited_for(bench: Bench, output: Path) ->
 
 def test_a_stop_whose_checkpoint_cannot_be_written_is_reported(bench: Bench, output: Path) -> None:
     injections: list[Injection] = [
-        ("full_disk", {"below": str(run_folder_of(output) / "checkpoints")}),
-        ("signal_at_step", {"number": 2, "signals": [signal.SIGTERM]}),
+        partial(full_disk, below=str(run_folder_of(output) / "checkpoints")),
+        partial(signal_at_step, number=2, signals=[signal.SIGTERM]),
     ]
     stopped = bench.train(output, injections=injections)
     assert stopped.statuses == [128 + signal.SIGTERM]

@@ -4,10 +4,19 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.faults.file_injections import full_disk, limit_file_size, mount
+from tests.faults.injections import (
+    checkpoints_wait_for_step,
+    files_are_read_back_twice,
+    mlflow_is_left_out,
+    remove_at_step,
+    signal_at_step,
+)
 from tests.faults.trials import Bench, Result, checkpoints_of, result_of, run_folder_of
 
 Undisturbed = Callable[[int], Result]
@@ -17,7 +26,7 @@ def test_training_continues_without_space_for_checkpoints(
     bench: Bench, undisturbed: Undisturbed, output: Path
 ) -> None:
     """A checkpoint takes 18 MB here, the model 6 MB."""
-    ended = bench.train(output, injections=[("limit_file_size", {"limit": 12_000_000})])
+    ended = bench.train(output, injections=[partial(limit_file_size, limit=12_000_000)])
     assert ended.statuses == [0], ended
     assert "Warning: A checkpoint cannot be written ([Errno 27] File too large" in ended.stdout
     assert result_of(output) == undisturbed(1)
@@ -30,7 +39,7 @@ def test_training_does_not_wait_for_a_slow_disk(
     """It would wait forever: the disk writes nothing until the third step of the second epoch."""
     job = bench.launch(
         bench.arguments(output),
-        [("mlflow_is_left_out", {}), ("checkpoints_wait_for_step", {"number": 6})],
+        [partial(mlflow_is_left_out), partial(checkpoints_wait_for_step, number=6)],
     )
     ended = job.wait()
     assert ended.statuses == [0], ended
@@ -42,7 +51,7 @@ def test_a_run_folder_that_vanishes_does_not_end_the_training(
     bench: Bench, undisturbed: Undisturbed, output: Path, is_replaced: bool
 ) -> None:
     run = run_folder_of(output)
-    vanish = ("remove_at_step", {"number": 2, "path": str(run), "replaced_by_a_file": is_replaced})
+    vanish = partial(remove_at_step, number=2, path=str(run), replaced_by_a_file=is_replaced)
     ended = bench.train(output, injections=[vanish])
     assert ended.statuses == [0], ended
     assert result_of(output) == undisturbed(1)
@@ -59,11 +68,10 @@ def test_a_run_folder_that_vanishes_does_not_end_the_training(
 def test_a_run_resumes_from_a_folder_that_had_vanished(
     bench: Bench, undisturbed: Undisturbed, output: Path
 ) -> None:
-    vanish = (
-        "remove_at_step",
-        {"number": 2, "path": str(run_folder_of(output)), "replaced_by_a_file": False},
+    vanish = partial(
+        remove_at_step, number=2, path=str(run_folder_of(output)), replaced_by_a_file=False
     )
-    kill = ("signal_at_step", {"number": 6, "signals": [9]})
+    kill = partial(signal_at_step, number=6, signals=[9])
     assert bench.train(output, injections=[vanish, kill]).statuses == [-9]
     ended = bench.train(output)
     assert ended.statuses == [0], ended
@@ -74,7 +82,7 @@ def test_a_run_resumes_from_a_folder_that_had_vanished(
 def test_a_model_that_could_not_be_written_is_written_by_repeating_the_command(
     bench: Bench, undisturbed: Undisturbed, output: Path
 ) -> None:
-    full = ("full_disk", {"below": f"{output}/", "after": 6})
+    full = partial(full_disk, below=f"{output}/", after=6)
     failed = bench.train(output, injections=[full])
     assert failed.statuses == [4], failed
     assert failed.stderr.startswith(
@@ -101,7 +109,7 @@ def test_a_model_is_written_to_a_mounted_storage(
     """The storage has no renames and shows a new file only at the third read; the run folder is
     local.
     """
-    mounted = ("mount", {"below": f"{output}/", "too_early": 2})
+    mounted = partial(mount, below=f"{output}/", too_early=2)
     ended = bench.train(output, injections=[mounted])
     assert ended.statuses == [0], ended
     assert result_of(output) == undisturbed(1)
@@ -111,8 +119,8 @@ def test_a_model_is_written_to_a_mounted_storage(
 def test_losing_the_model_on_mounted_storage_is_an_error(
     bench: Bench, undisturbed: Undisturbed, output: Path
 ) -> None:
-    mounted = ("mount", {"below": f"{output}/", "too_early": 1_000_000})
-    impatient = ("constants", {"formats__writing__READ_BACK_AFTER_S": (0.0, 0.0)})
+    mounted = partial(mount, below=f"{output}/", too_early=1_000_000)
+    impatient = partial(files_are_read_back_twice)
     failed = bench.train(output, injections=[mounted, impatient])
     assert failed.statuses == [4], failed
     assert "the file reads back differently from what was written" in failed.stderr

@@ -4,6 +4,7 @@ import shutil
 import signal
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from tests.faults.injections import signal_at_step
 from tests.faults.trials import Bench, result_of
 from tests.programs.program import run_process
 from tests.programs.test_score import PREDICT
@@ -20,7 +22,7 @@ from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.image_classifier.decoding import decode
 from train_pytorch_model.inputs.scoring import open_scoring_inputs
 
-KILL = ("signal_at_step", {"number": 5, "signals": [signal.SIGKILL]})  # in the second of two epochs
+KILL = partial(signal_at_step, number=5, signals=[signal.SIGKILL])  # in the second of two epochs
 NAMES = ["test_efficientnet", "test_vit"]
 
 

@@ -2,10 +2,16 @@
 
 import socket
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.faults.injections import (
+    environment,
+    every_checkpoint_is_waited_for,
+    the_tracker_closes_within,
+)
 from tests.faults.trials import Bench, Injection, Result, result_of
 
 
@@ -17,9 +23,9 @@ def test_a_run_completes_without_its_tracking_server(
         if not is_there:
             server.shutdown(socket.SHUT_RDWR)
         injections: list[Injection] = [
-            ("every_checkpoint_is_waited_for", {}),
-            ("environment", {"MLFLOW_TRACKING_URI": f"http://127.0.0.1:{server.getsockname()[1]}"}),
-            ("constants", {"tracking__tracker__CLOSING_S": 2.0}),
+            partial(every_checkpoint_is_waited_for),
+            partial(environment, MLFLOW_TRACKING_URI=f"http://127.0.0.1:{server.getsockname()[1]}"),
+            partial(the_tracker_closes_within, seconds=2.0),
         ]
         ended = bench.launch(bench.arguments(output), injections).wait()
     assert ended.statuses == [0], ended

@@ -5,22 +5,37 @@ results.
 import hashlib
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.faults import file_injections
+from tests.faults import injections as faults
 from tests.ports import free_port
 
 ZYGOTE = Path(__file__).with_name("zygote.py")
 DEADLINE_S = 120.0  # for any wait: only a hang takes this long
 
-Injection = tuple[str, Mapping[str, Any]]
-"""The name of a function in `injections` or `file_injections`, and its options."""
+Injection = partial[None]
+"""A call of a function in `injections` or `file_injections`, which the trial's process makes."""
+
+
+def as_text(injections: Sequence[Injection]) -> str:
+    """The injections as `injected.py` and the zygote read them: functions by their import paths."""
+    return pickle.dumps(list(injections)).hex()
+
+
+def inject(text: str) -> None:
+    """Make the calls of `as_text` in this process."""
+    for injection in pickle.loads(bytes.fromhex(text)):
+        injection()
 
 
 @dataclass(frozen=True)
@@ -85,7 +100,7 @@ class Zygote:
             {
                 "arguments": list(arguments),
                 "environment": dict(environment),
-                "injections": list(injections),
+                "injections": as_text(injections),
                 "stdout": str(stdout),
                 "stderr": str(stderr),
             }
@@ -146,13 +161,13 @@ class Bench:
     store: Path
     options: tuple[str, ...] = ("--epochs", "2", "--batch-size", "4", "--learning-rate", "0.01")
     always: tuple[Injection, ...] = (
-        ("constants", {"stories__train__EVERY_S": 0.0}),
-        ("nothing_waits_for_the_disk", {}),
-        ("one_thread_is_enough", {}),
+        partial(faults.a_checkpoint_after_every_step),
+        partial(file_injections.nothing_waits_for_the_disk),
+        partial(faults.one_thread_is_enough),
     )
     easier: tuple[Injection, ...] = (
-        ("every_checkpoint_is_waited_for", {}),
-        ("mlflow_is_left_out", {}),
+        partial(faults.every_checkpoint_is_waited_for),
+        partial(faults.mlflow_is_left_out),
     )
 
     def arguments(self, output: Path, *more: str) -> list[str]:

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import mlflow.pyfunc
 import pandas as pd
 
-from tests.faults.injections import inject
+from tests.faults.trials import inject
 from train_pytorch_model.__main__ import main
 from train_pytorch_model.commands.program import leave_after
 from train_pytorch_model.stories import evaluate, score, train
@@ -67,9 +67,8 @@ def run(order: dict[str, Any]) -> None:
         os.dup2(opened, descriptor)
         os.close(opened)
     sys.argv = ["train-pytorch-model", *order["arguments"]]
-    sys.modules["__main__"] = ModuleType(
-        "__main__"
-    )  # decoder processes would import this one again
+    # Decoder processes would import this one again.
+    sys.modules["__main__"] = ModuleType("__main__")
     os.environ.update(order["environment"])
     inject(order["injections"])
     leave_after(main)

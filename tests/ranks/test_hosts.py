@@ -1,18 +1,19 @@
 """Several hosts train together: started as by Azure ML, by torchrun, and again after one was lost."""
 
-import json
 import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.azure_job import PORT, mpi_job, pytorch_job
 from tests.faults import injected
-from tests.faults.trials import wait_until
+from tests.faults.injections import little_patience_with_others, sleep_in_steps
+from tests.faults.trials import as_text, wait_until
 from tests.painting import paint_folders
 from tests.ranks.hosts import Host, NoNamespacesError, end, make_hosts
 
@@ -40,10 +41,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 RUN = ("-m", "train_pytorch_model.run")
-SLOWLY = ("sleep_in_steps", {"seconds": 0.2})
-RUN_SLOWLY = (injected.__file__, json.dumps([SLOWLY]), "train")
-IN_A_CUT = [("little_patience_with_others", {"seconds": 10.0}), SLOWLY]
-RUN_IN_A_CUT = (injected.__file__, json.dumps(IN_A_CUT), "train")
+SLOWLY = partial(sleep_in_steps, seconds=0.2)
+RUN_SLOWLY = (injected.__file__, as_text([SLOWLY]), "train")
+IN_A_CUT = [partial(little_patience_with_others, seconds=10.0), SLOWLY]
+RUN_IN_A_CUT = (injected.__file__, as_text(IN_A_CUT), "train")
 
 
 def program(
