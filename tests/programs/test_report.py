@@ -19,6 +19,7 @@ from tests.programs.program import FEW_IMAGES, Ended, assert_refused, run_progra
 from tests.ranks.conftest import torchrun
 from train_pytorch_model.errors import OutputDirectoryError
 from train_pytorch_model.publishing import examine, report
+from train_pytorch_model.stories import train as training
 from train_pytorch_model.training import progress
 from train_pytorch_model.training.batches import Batches
 from train_pytorch_model.training.engine import Engine
@@ -115,7 +116,7 @@ def test_a_resumed_run_writes_the_same_report(
         raise OutputDirectoryError("the disk is full.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(train, "publish", refuse)
+        patch.setattr(training, "publish", refuse)
         assert_refused(
             run_program(*arguments),
             4,
