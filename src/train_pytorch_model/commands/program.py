@@ -1,6 +1,7 @@
 """Run a program from its command line to its exit status."""
 
 import atexit
+import errno
 import os
 import signal
 import sys
@@ -18,12 +19,14 @@ from train_pytorch_model.formats.error_record import leave_error_info, remove_er
 from train_pytorch_model.machine.azure_job import is_azure_job
 from train_pytorch_model.machine.console import fit_to_stderr, write_what_the_console_can
 from train_pytorch_model.machine.launch import rank_of
+from train_pytorch_model.machine.memory import available_memory
 from train_pytorch_model.machine.stop_requests import StoppedError, leave_terminal
 from train_pytorch_model.machine.threads import OPENMP
 
 # torchrun ends all processes as soon as one exits. The other ranks give rank 0 this long to exit
 # first: it has files to close and the message to print.
 GRACE_S = 10.0
+CPU_MEMORY = "DefaultCPUAllocator"  # in the error of PyTorch's allocator
 
 
 def run_command(command: type[Command], prog: str) -> None:
@@ -95,13 +98,15 @@ def _run(parse_options: Callable[[], Command]) -> None:
 
 
 def _run_command(parse_options: Callable[[], Command]) -> None:
-    """Parse and run. Raises `SystemLimitError` if a thread or process cannot be started."""
+    """Parse and run. Raises `SystemLimitError` where the system gives no thread or no memory."""
     try:
         command = parse_options()
         if is_azure_job() and rank_of(os.environ) == 0:
             remove_error_info()
         command.run()
-    except (RuntimeError, BlockingIOError) as error:
+    except (RuntimeError, BlockingIOError, MemoryError) as error:
+        if isinstance(error, MemoryError) or CPU_MEMORY in str(error):
+            raise _out_of_memory() from error
         if not isinstance(error, BlockingIOError) and "can't start new thread" not in str(error):
             raise
         raise errors.SystemLimitError(
@@ -113,9 +118,17 @@ def _run_command(parse_options: Callable[[], Command]) -> None:
             sys.stdout.flush()
 
 
+def _out_of_memory() -> errors.SystemLimitError:
+    free = available_memory() / (1 << 30)
+    return errors.SystemLimitError(
+        f"The memory of this machine does not suffice: {free:.1f} GiB of it are free. Close other"
+        " programs, or give the container or job more memory."
+    )
+
+
 def _exit_without_output(error: OSError) -> NoReturn:
     """Exit if standard output is closed or its disk is full; raise any other error again."""
-    is_closed = isinstance(error, BrokenPipeError)  # by the reader of a pipe, as `| head` does
+    is_closed = error.errno == errno.EPIPE  # by the reader of a pipe, as `| head` does
     if not is_closed and error.errno not in errors.DISK_IS_FULL:
         raise error
     nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -20,6 +20,7 @@ from train_pytorch_model.errors import OutputDirectoryError, UnfinishedOutputErr
 from train_pytorch_model.formats.reading import INCOMPLETE, META
 from train_pytorch_model.formats.run_folder import LOCK, OUTPUT_PARAMETER, RunFolder
 from train_pytorch_model.formats.writing import read_back, write_yaml
+from train_pytorch_model.machine.log_lines import StandardOutputError
 
 PROBE = ".write-test-"
 FILE_SUFFIXES = frozenset(
@@ -160,7 +161,8 @@ def owning_directory(path: Path, name: str, token: str = "") -> Iterator[None]:
         if is_ours:
             empty_directory(path)
         remove_empty(made)
-        if isinstance(error, OSError):
+        # What cannot be printed says nothing about the directory.
+        if isinstance(error, OSError) and not isinstance(error, StandardOutputError):
             raise unfinished_error(path, name, error) from error
         raise
 

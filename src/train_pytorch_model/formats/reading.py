@@ -70,6 +70,8 @@ def read_meta(root: Path, type_name: str) -> dict[str, Any]:
     """
     if os.path.exists(root / INCOMPLETE):
         raise MalformedFileError(f"it is incomplete: {INCOMPLETE} is present.")
+    if os.path.lexists(root / META) and not is_really_inside(root, root / META):
+        raise MalformedFileError(f"{META} is a link that points outside the directory.")
     meta = read_yaml(root / META)
     if meta.get("type") != type_name:
         raise MalformedFileError(f"{META} says type {meta.get('type')!r}, expected {type_name!r}.")

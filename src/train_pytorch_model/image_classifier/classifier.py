@@ -76,7 +76,8 @@ class ImageClassifier:
         """Read the weights of a trained directory. Raises `WeightsError`."""
         network = build(spec.architecture, spec.option, len(spec.categories))
         state = read_state_dict(weights_path, max_bytes(network))
-        network.load_state_dict(fold_extra_head(state, head_of(spec.architecture, network)))
+        head = head_of(spec.architecture, network)
+        network.load_state_dict(fold_extra_head(state, head, len(spec.categories)))
         return cls(spec, network, device)
 
     @torch.inference_mode()

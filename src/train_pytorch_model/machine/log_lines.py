@@ -1,6 +1,7 @@
 """Lines of the log as a pipe, a job's log or a file gets them."""
 
 import logging
+import sys
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,10 @@ def text_of(record: logging.LogRecord) -> str:
     return f"{title:{TITLE_WIDTH}}{text}" if title else text
 
 
+class StandardOutputError(OSError):
+    """The stream that shows the log cannot be written: its disk is full, or its reader is gone."""
+
+
 class PlainHandler(logging.StreamHandler):  # type: ignore[type-arg]  # of text
     """Lines, for pipes and job logs."""
 
@@ -24,7 +29,11 @@ class PlainHandler(logging.StreamHandler):  # type: ignore[type-arg]  # of text
         return text_of(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802
-        raise  # noqa: PLE0704, logging calls this while it handles the error
+        """Raise the error that logging handles at the moment."""
+        error = sys.exception()
+        if isinstance(error, OSError):
+            raise StandardOutputError(error.errno, error.strerror) from error
+        raise  # noqa: PLE0704
 
 
 class FileHandler(logging.Handler):

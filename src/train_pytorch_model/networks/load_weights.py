@@ -57,7 +57,8 @@ def load_weights(
     # The file's head may have more classes, such as an untrained network's 1000.
     num_features = expected[f"{head}.weight"].shape[1]
     max_size = max_bytes(network) + MAX_FILE_CLASSES * 2 * 4 * num_features
-    state = fold_extra_head(read_state_dict(path, MAX_COPIES * max_size), head)
+    state = read_state_dict(path, MAX_COPIES * max_size)
+    state = fold_extra_head(state, head, len(known) or MAX_FILE_CLASSES)
     state = _with_current_names(state)
     lacking = _classifier_lacking(state, expected, head) | head_names
     state, prefix = _without_prefix(state, expected.keys() - lacking)

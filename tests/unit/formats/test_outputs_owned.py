@@ -1,6 +1,7 @@
 """Output directories that two commands want: one owns it from the first byte to the clean-up."""
 
 import _pyio  # type: ignore[import-not-found]  # missing in typeshed
+import errno
 import io
 import os
 from collections import Counter
@@ -15,6 +16,7 @@ from train_pytorch_model.errors import OutputDirectoryError
 from train_pytorch_model.formats import writing
 from train_pytorch_model.formats.outputs import check_new, check_output, writing_directory
 from train_pytorch_model.formats.reading import INCOMPLETE, META
+from train_pytorch_model.machine.log_lines import StandardOutputError
 
 
 def test_a_directory_with_an_owner_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -122,3 +124,9 @@ def test_a_writer_that_resumes_replaces_what_it_has_left(tmp_path: Path, text: s
     (tmp_path / INCOMPLETE).write_text("")
     with pytest.raises(OutputDirectoryError):  # not alone
         check_output(tmp_path, "trained_model", token="mine")
+
+
+def test_what_cannot_be_printed_is_not_blamed_on_the_output(tmp_path: Path) -> None:
+    with pytest.raises(StandardOutputError), writing_directory(tmp_path / "output", {}, "output"):
+        raise StandardOutputError(errno.ENOSPC, "No space left on device")
+    assert not (tmp_path / "output").exists()

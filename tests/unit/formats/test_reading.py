@@ -8,11 +8,13 @@ import pytest
 from train_pytorch_model.formats.archive import extract
 from train_pytorch_model.formats.reading import (
     MAX_YAML_BYTES,
+    META,
     MalformedFileError,
     file_inside,
     is_inner_path,
     read_bounded,
     read_json,
+    read_meta,
     read_yaml,
 )
 from train_pytorch_model.formats.writing import write_json, write_yaml
@@ -243,3 +245,14 @@ def test_the_directory_itself_may_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "real/file").touch()
     (tmp_path / "link").symlink_to("real")
     assert file_inside(tmp_path / "link", "file").is_file()
+
+
+def test_meta_that_is_a_link_out_of_the_directory_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("type: a secret text\n")
+    root = tmp_path / "directory"
+    root.mkdir()
+    (root / META).symlink_to(tmp_path / "secret")
+    with pytest.raises(
+        MalformedFileError, match=r"_meta.yaml is a link that points outside the directory"
+    ):
+        read_meta(root, "ModelDirectory")

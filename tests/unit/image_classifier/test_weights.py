@@ -4,6 +4,7 @@ import copy
 import os
 import pickle
 import warnings
+import zipfile
 from argparse import Namespace
 from collections import OrderedDict
 from collections.abc import Callable
@@ -221,7 +222,7 @@ def test_two_linear_layers_are_folded_into_an_equivalent_one() -> None:
     inner, outer = nn.Linear(64, 1000), nn.Linear(1000, 3)
     state = {"fc.weight": inner.weight, "fc.bias": inner.bias, "other": torch.ones(1)}
     state |= {"out_linear_model.weight": outer.weight, "out_linear_model.bias": outer.bias}
-    folded = fold_extra_head({name: value.detach() for name, value in state.items()}, "fc")
+    folded = fold_extra_head({name: value.detach() for name, value in state.items()}, "fc", 3)
     assert set(folded) == {"fc.weight", "fc.bias", "other"}
     assert folded["fc.weight"].dtype == torch.float32
     features = torch.randn(32, 64)
@@ -248,7 +249,7 @@ def test_a_classic_network_with_two_heads_predicts_as_before_folding(tmp_path: P
 
 def test_without_a_second_head_the_state_is_unchanged() -> None:
     state = {"fc.weight": torch.ones(2, 2), "fc.bias": torch.ones(2)}
-    assert fold_extra_head(state, "fc") == state
+    assert fold_extra_head(state, "fc", 2) == state
 
 
 @pytest.mark.parametrize(
@@ -271,11 +272,96 @@ def test_a_second_head_that_does_not_fit_is_refused(
     }
     change(state)
     with pytest.raises(WeightsError, match=r"its out_linear_model.\* does not fit after fc: "):
-        fold_extra_head(state, "fc")
+        fold_extra_head(state, "fc", 3)
 
 
 @pytest.mark.parametrize("part", ["weight", "bias"])
 def test_half_of_a_second_head_is_refused(part: str) -> None:
     state = {"fc.weight": torch.ones(5, 2), "fc.bias": torch.ones(5)}
     with pytest.raises(WeightsError, match="without the other"):
-        fold_extra_head(state | {f"out_linear_model.{part}": torch.ones(3)}, "fc")
+        fold_extra_head(state | {f"out_linear_model.{part}": torch.ones(3)}, "fc", 3)
+
+
+def test_a_second_head_of_more_classes_than_can_be_is_refused_before_it_is_multiplied() -> None:
+    state = {
+        "fc.weight": torch.ones(1, 512),
+        "fc.bias": torch.ones(1),
+        "out_linear_model.weight": torch.ones(1, 1).expand(1 << 40, 1),
+        "out_linear_model.bias": torch.ones(1).expand(1 << 40),
+    }
+    with pytest.raises(WeightsError, match=r"has 1,099,511,627,776 rows; 3 are the most expected"):
+        fold_extra_head(state, "fc", 3)
+
+
+# ── Tensors and zip files that take more memory than they seem to ────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("tensor", "problem"),
+    [
+        (torch.eye(2).to_sparse(), "is sparse"),
+        (torch.empty(2, device="meta"), "has no values"),
+        (torch.zeros(2, dtype=torch.complex64), "is of type torch.complex64"),
+    ],
+    ids=["sparse", "meta", "complex"],
+)
+def test_only_plain_tensors_are_weights(tmp_path: Path, tensor: Tensor, problem: str) -> None:
+    path = saved(tmp_path / "model", {"fc.weight": tensor})
+    with pytest.raises(WeightsError, match=rf"its tensor 'fc.weight' {problem}"):
+        read_state_dict(path, LIMIT)
+
+
+def test_one_number_repeated_to_a_huge_shape_is_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path / "model", {"fc.weight": torch.zeros(1).expand(1 << 20, 1 << 20)})
+    assert path.stat().st_size < 10_000
+    with pytest.raises(WeightsError, match=r"its tensors have 4,398,046,511,104 bytes"):
+        read_state_dict(path, LIMIT)
+
+
+def rezipped(path: Path, appended: bytes, mebibytes: int) -> Path:
+    """Deflate the members of a file of torch.save, with more bytes in its pickle."""
+    target = path.with_name("rezipped")
+    with (
+        zipfile.ZipFile(path) as source,
+        zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
+        for member in source.infolist():
+            with archive.open(member.filename, "w") as file:
+                file.write(source.read(member))
+                if member.filename.endswith("data.pkl"):
+                    for _ in range(mebibytes):
+                        file.write(appended)
+    return target
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [
+        (1 << 20, r"it unpacks to [0-9,]+ bytes"),
+        (LIMIT, r"data\.pkl in it unpacks to [0-9,]+ bytes"),
+    ],
+    ids=["in all", "its pickle"],
+)
+def test_a_zip_file_that_inflates_is_refused_unread(
+    tmp_path: Path, limit: int, reason: str
+) -> None:
+    path = saved(tmp_path / "model", {"fc.weight": torch.eye(2)})
+    bomb = rezipped(path, bytes(1 << 20), 70)
+    assert bomb.stat().st_size < 1 << 20
+    with pytest.raises(WeightsError, match=reason):
+        read_state_dict(bomb, limit)
+
+
+def test_too_little_memory_is_not_blamed_on_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = saved(tmp_path / "model", {"fc.weight": torch.eye(2)})
+
+    def load(*_: object, **__: object) -> object:
+        raise RuntimeError(
+            "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"
+        )
+
+    monkeypatch.setattr(torch, "load", load)
+    with pytest.raises(MemoryError, match="can't allocate memory"):
+        read_state_dict(path, LIMIT)
