@@ -27,12 +27,16 @@ from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.evaluation.directory import PAGE
 from train_pytorch_model.evaluation.metrics import Evaluation
-from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.trained_directory import REPORT
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, upright_rgb
 from train_pytorch_model.image_classifier.predictions import PROBABILITY_PREFIX
 from train_pytorch_model.image_classifier.spec import Framing
-from train_pytorch_model.inputs.scoring import DATASET, open_evaluation_inputs, open_trained_model
+from train_pytorch_model.inputs.scoring import (
+    DATASET,
+    open_evaluation_inputs,
+    open_images_at_any_depth,
+    open_trained_model,
+)
 from train_pytorch_model.machine.console import shown_on_console
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.machine.stop_requests import StopRequests
@@ -223,7 +227,7 @@ def _named(images: ImageLike | Sequence[ImageLike]) -> Iterator[tuple[str, Image
         if not isinstance(image, str | os.PathLike):
             yield str(number), image
         elif os.path.isdir(image):
-            directory = open_image_directory(Path(image), DATASET)
+            directory, _ = open_images_at_any_depth(Path(image), DATASET)
             for index in range(len(directory)):
                 path = directory.path(index)
                 yield str(path), path

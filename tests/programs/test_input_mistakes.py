@@ -87,19 +87,6 @@ def test_a_category_only_in_validation_is_refused(
     )
 
 
-def test_a_category_only_in_training_is_refused(
-    folders: Path, untrained: Path, output: Path, tmp_path: Path
-) -> None:
-    validation = paint_folders(tmp_path / "validation", 2, categories=("blue", "red"))
-    assert_refused(
-        train_on(folders / "training", validation, untrained, output),
-        3,
-        f'InvalidDatasetError: Validation dataset "{validation}" is not valid, reason: its categories are'
-        " not those of the training dataset.",
-        "Only in training:\n  'green'",
-    )
-
-
 def test_a_single_category_is_refused(untrained: Path, output: Path, tmp_path: Path) -> None:
     images = paint_folders(tmp_path / "images", 2, categories=("blue",))
     assert_refused(

@@ -16,9 +16,10 @@ from train_pytorch_model.formats.image_directory import (
     images_of,
     open_image_directory,
 )
-from train_pytorch_model.formats.listing import Listing, NestedDataSetError, read_plain_folders
+from train_pytorch_model.formats.listing import Listing
 from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.formats.outputs import unfinished_error
+from train_pytorch_model.formats.plain_folders import NestedDataSetError, read_plain_folders
 from train_pytorch_model.formats.reading import META, MalformedFileError
 from train_pytorch_model.formats.schema import image_schema
 from train_pytorch_model.formats.writing import UnreadableFileError, copy_file, in_order

@@ -98,7 +98,8 @@ def _split_off(
     rest, *split_off = split(training, fractions, seed, stratified=True, groups=groups)
     # What the folder holds besides images is said once, of the training images.
     parts = {
-        part: replace(images, ignored={}) for part, images in zip(missing, split_off, strict=True)
+        part: replace(images, ignored={}, notes=())
+        for part, images in zip(missing, split_off, strict=True)
     }
     return {"training": rest, **parts}
 

@@ -16,14 +16,14 @@
 `category` is absent from the schema and the rows of an unlabelled directory. Class indices follow
 the order of the declared ids; gaps between the ids are closed.
 
-A directory without `_meta.yaml` is read as plain folders, `<category>/<file>`, categories in
+A directory without `_meta.yaml` is read as `plain_folders`, `<category>/<file>`, categories in
 natural order; files at its root without any folders form an unlabelled directory.
 """
 
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -35,7 +35,7 @@ import numpy as np
 
 from train_pytorch_model.config.wording import bulleted
 from train_pytorch_model.errors import InvalidDatasetError, NotLabeledDatasetError
-from train_pytorch_model.formats import image_list, listing, reading, schema
+from train_pytorch_model.formats import image_list, listing, plain_folders, reading, schema
 from train_pytorch_model.formats.listing import SUFFIXES, UNLABELLED, Listing, is_utf8
 from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.formats.outputs import writing_directory
@@ -131,7 +131,7 @@ class ImageDirectory(Listing):
 
     def warnings(self) -> list[str]:
         """Return warnings about empty categories, repeated files and skipped entries."""
-        warnings = []
+        warnings = [f"{self.title}: {note}" for note in self.notes]
         empty = []
         if self.categories:
             without_images = np.flatnonzero(self.class_counts() == 0)
@@ -244,8 +244,11 @@ class ImageDirectory(Listing):
         return digest.hexdigest()
 
 
-def open_image_directory(root: Path, port: str) -> ImageDirectory:
-    """Open and check the input `port`. Raises `InvalidDatasetError`, `NotLabeledDatasetError`."""
+def open_image_directory(root: Path, port: str, known: Collection[str] = ()) -> ImageDirectory:
+    """Open and check the input `port`; a folder called like a `known` category is one.
+
+    Raises `InvalidDatasetError`, `NotLabeledDatasetError`.
+    """
     title = f'{port} "{root}"'
     names = _entries(root, title)
     if INCOMPLETE in names or (META not in names and names & {IMAGE_LIST, schema.SCHEMA}):
@@ -255,10 +258,10 @@ def open_image_directory(root: Path, port: str) -> ImageDirectory:
         if META in names:
             images = image_list.read_image_list(root)
         else:
-            images = listing.read_plain_folders(root)
+            images = plain_folders.read_plain_folders(root, known)
     except listing.UnlabelledRowsError as error:
         raise NotLabeledDatasetError(f"{port} {root}", f"{error}\n{LABELS_HINT}") from error
-    except listing.NestedDataSetError as error:
+    except plain_folders.NestedDataSetError as error:
         folders = sorted(name for name in names if (root / name).is_dir())
         data_set = str(root / _data_set_for(port, [error.name, *folders]))
         hint = f"Name one data set, such as {data_set!r}."

@@ -17,7 +17,7 @@ import csv
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -142,14 +142,18 @@ def table_in(folder: Path) -> Path | None:
     return next((folder / name for name in TABLES if os.path.isfile(folder / name)), None)
 
 
-def open_labelled(folder: Path, port: str, hint: str = "") -> ImageDirectory:
+def open_labelled(
+    folder: Path, port: str, hint: str = "", known: Collection[str] = ()
+) -> ImageDirectory:
     """Open an image directory, or a plain folder with the categories that a table in it names.
+
+    Without a table, a folder called like a `known` category is one.
 
     Raises `InvalidDatasetError`, `NotLabeledDatasetError`.
     """
     table = None if os.path.exists(folder / META) else table_in(folder)
     if table is None:
-        return open_image_directory(folder, port)
+        return open_image_directory(folder, port, known)
     try:
         return images_of(read_table(table, folder), folder, port)
     except MalformedFileError as error:

@@ -1,4 +1,4 @@
-"""The listing of an image directory, and of plain folders, `<category>/<file>`.
+"""The listing of an image directory, and of the images in plain folders.
 
 Millions of file names are in one buffer: 34 MB where a list takes 228.
 """
@@ -10,7 +10,6 @@ import unicodedata
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -19,15 +18,15 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from train_pytorch_model.config.wording import bulleted
-from train_pytorch_model.formats.reading import META, MalformedFileError, is_really_inside
+from train_pytorch_model.formats.reading import MalformedFileError, is_really_inside
 
 UNLABELLED = -1
 # Keys of `Listing.ignored`.
-NESTED = "folders inside category folders, whose images are not read (move them up)"
 LOOSE = "images beside the category folders"
 LINKED = "links to files outside, which are not followed (`cp -rL` makes a copy with real files)"
 UNUSABLE_LINK = "links to folders or to nothing"
-IMAGE = ""  # not ignored
+IMAGE = ""  # not ignored …
+FOLDER = "folders"  # … and neither are these
 _NUMBER = re.compile(r"\d+")
 SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".ppm", ".bmp", ".pgm"}
@@ -43,14 +42,6 @@ SYSTEM_FOLDERS = frozenset(
 
 class UnlabelledRowsError(Exception):
     """Rows lack the category that their directory declares; the text lists them."""
-
-
-class NestedDataSetError(MalformedFileError):
-    """A folder that would be a category is a data set."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"its folder {name!r} is a data set of its own, not a category.")
-        self.name = name
 
 
 class PackedNames(Sequence[str]):
@@ -119,6 +110,7 @@ class Listing:
     columns: tuple[str, ...]  # the columns of a row except the image column
     ignored: Mapping[str, int]  # description of the entries that were skipped → their count
     repeated: int = 0  # the number of rows whose file has an earlier row; all are listed
+    notes: tuple[str, ...] = ()  # sentences about how the folders were understood
 
 
 def check_category_names(names: Sequence[str]) -> None:
@@ -191,59 +183,28 @@ def suffix_of(name: str) -> str:
     return os.path.splitext(name)[1].lower()  # noqa: PTH122, 5x faster than a Path
 
 
-def read_plain_folders(root: Path) -> Listing:
-    """List `<category>/<file>`, or files at the root, in natural order.
-
-    Raises `MalformedFileError`.
-    """
-    ignored: Counter[str] = Counter()
-    folders, loose = _list_folder(root, root, ignored)
-    categories = sorted(folders, key=natural_order)
-    check_category_names(categories)
-    if not categories:
-        return list_unlabelled(loose, ignored)
-    if loose:
-        ignored[LOOSE] = len(loose)
-    packer = Packer()
-    counts = []
-    for category in categories:
-        names = _list_category(root, category, ignored)
-        packer.extend(f"{category}/{name}" for name in names)
-        counts.append(len(names))
-    class_indices = np.repeat(np.arange(len(categories), dtype=np.int32), counts)
-    return Listing(
-        packer.finish(), class_indices, tuple(categories), ("id", "category"), dict(ignored)
-    )
-
-
-def _list_category(root: Path, category: str, ignored: Counter[str]) -> list[str]:
-    """Return the image files of a category. Raises `NestedDataSetError` if it is a data set."""
-    folder = root / category
-    nested_before = ignored[NESTED]
-    names = sorted(_list_folder(root, folder, ignored)[1], key=natural_order)
-    has_class_folders = False
-    if not names and ignored[NESTED] > nested_before:  # folders that are hidden do not count
-        with suppress(OSError):
-            has_class_folders = any(suffix_of(path.name) in SUFFIXES for path in folder.glob("*/*"))
-    if has_class_folders or (folder / META).exists():
-        raise NestedDataSetError(category)
-    return names
-
-
 def read_images_at_any_depth(root: Path) -> Listing:
     """List the images of a folder and of the folders in it, unlabelled.
 
     Raises `MalformedFileError`.
     """
     ignored: Counter[str] = Counter()
+    return list_unlabelled(list_images(root, "", ignored), ignored)
+
+
+def list_images(root: Path, folder: str, ignored: Counter[str]) -> list[str]:
+    """Return the images at any depth in a folder of `root`, relative to the folder, in any order.
+
+    Raises `MalformedFileError`.
+    """
     names: list[str] = []
-    folders = [root]
+    folders = [""]
     while folders:
-        folder = folders.pop()
-        inner, files = _list_folder(root, folder, ignored, with_folders=True)
-        folders += [folder / name for name in inner]
-        names += [(folder / name).relative_to(root).as_posix() for name in files]
-    return list_unlabelled(names, ignored)
+        inside = folders.pop()
+        inner, files = list_folder(root, folder + inside, ignored)
+        folders += [f"{inside}{name}/" for name in inner]
+        names += [f"{inside}{name}" for name in files] if inside else files
+    return names
 
 
 def list_unlabelled(names: Iterable[str], ignored: Mapping[str, int]) -> Listing:
@@ -253,19 +214,19 @@ def list_unlabelled(names: Iterable[str], ignored: Mapping[str, int]) -> Listing
     return Listing(packed, class_indices, categories=(), columns=("id",), ignored=dict(ignored))
 
 
-def _list_folder(
-    root: Path, folder: Path, ignored: Counter[str], with_folders: bool = False
+def list_folder(
+    root: Path, folder: str, ignored: Counter[str], refuses_links: bool = False
 ) -> tuple[list[str], list[str]]:
-    """Return the folders and the image files in a folder; everything else is counted.
+    """Return the folders and the image files in a folder of `root`; everything else is counted.
 
-    Folders are those of the root only, unless `with_folders`. Raises `MalformedFileError`.
+    `refuses_links` is for links to folders. Raises `MalformedFileError`.
     """
+    path = root / folder
     folders: list[str] = []
     files: list[str] = []
     links: list[str] = []
-    is_root = folder == root
     try:
-        with os.scandir(folder) as entries:
+        with os.scandir(path) as entries:
             for entry in entries:
                 name = entry.name
                 is_named_like_image = suffix_of(name) in SUFFIXES and not is_hidden(name)
@@ -276,14 +237,14 @@ def _list_folder(
                 kind = _kind_of(entry, root)
                 if kind == IMAGE:
                     files.append(name)
-                elif kind == NESTED and (is_root or with_folders):
+                elif kind == FOLDER:
                     folders.append(name)
-                elif kind == UNUSABLE_LINK and is_root and Path(entry.path).is_dir():
+                elif kind == UNUSABLE_LINK and refuses_links and Path(entry.path).is_dir():
                     links.append(repr(name))
                 else:
                     ignored[kind] += 1
     except OSError as error:
-        raise MalformedFileError(f"{folder.name} cannot be listed: {error.strerror}.") from error
+        raise MalformedFileError(f"{path.name} cannot be listed: {error.strerror}.") from error
     if links:  # without them, categories would be missing
         raise MalformedFileError(
             f"links to folders are not followed, and these are links:{bulleted(sorted(links))}\n"
@@ -293,13 +254,13 @@ def _list_folder(
 
 
 def _kind_of(entry: "os.DirEntry[str]", root: Path) -> str:
-    """Return what an entry of a folder is, as `Listing.ignored` counts it; or `IMAGE`."""
+    """Return what an entry of a folder is: `IMAGE`, `FOLDER`, or as `Listing.ignored` counts it."""
     if entry.name.endswith(".icloud"):
         return "placeholders of iCloud, whose files have to be downloaded first"
     if is_hidden(entry.name):
         return "hidden entries"
     if entry.is_dir(follow_symlinks=False):
-        return NESTED
+        return FOLDER
     if entry.is_symlink():
         path = Path(entry.path)
         if not path.is_file():

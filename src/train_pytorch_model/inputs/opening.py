@@ -171,7 +171,10 @@ def open_training_datasets(
 ) -> tuple[ImageDirectory, ImageDirectory]:
     """Open both, `with_same_categories`. Raises `InvalidDatasetError`, `NotLabeledDatasetError`."""
     training = open_image_directory(training_dataset, TRAINING_DATASET)
-    return with_same_categories(training, open_image_directory(validation, VALIDATION_DATASET))
+    known = training.categories
+    return with_same_categories(
+        training, open_image_directory(validation, VALIDATION_DATASET, known)
+    )
 
 
 def with_same_categories(
@@ -196,17 +199,18 @@ def _check_two_categories(training: ImageDirectory) -> None:
     num_empty = len(training.categories) - 1
     if num_empty:
         reason += f", with images; {counted(num_empty, 'other is', 'others are')} empty"
-    raise InvalidDatasetError(training.title, f"{reason}.", "A classifier needs at least two.")
+    notes = [f"{note[:1].upper()}{note[1:]}" for note in training.notes]
+    hint = " ".join(["A classifier needs at least two.", *notes])
+    raise InvalidDatasetError(training.title, f"{reason}.", hint)
 
 
 def _check_same_categories(training: ImageDirectory, validation: ImageDirectory) -> None:
-    only_training = missing_names(training.categories, validation.categories)
     only_validation = missing_names(validation.categories, training.categories)
-    reason = "its categories are not those of the training dataset."
-    if only_training:
-        reason += f"\nOnly in training:{bulleted(list(map(repr, only_training)))}"
     if only_validation:
+        only_training = missing_names(training.categories, validation.categories)
+        reason = "its categories are not those of the training dataset."
+        if only_training:
+            reason += f"\nOnly in training:{bulleted(list(map(repr, only_training)))}"
         reason += f"\nOnly in validation:{bulleted(list(map(repr, only_validation)))}"
-    if only_training or only_validation:
         hint = "\nBoth need the same category names."
         raise InvalidDatasetError(validation.title, reason, hint)

@@ -1,7 +1,7 @@
 """The inputs of scoring, evaluation and export, opened and checked against each other."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -55,41 +55,40 @@ class ScoringInputs:
 def open_scoring_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
     """Open both. Raises `InvalidModelDirectoryError`, `InvalidDatasetError`."""
     model = open_trained(trained_model)
-    images, warnings = open_images_at_any_depth(dataset, DATASET)
+    images, warnings = open_images_at_any_depth(dataset, DATASET, model.categories)
     inputs = _scoring_inputs(model, images, is_limited=False)
     return replace(inputs, warnings=(*warnings, *inputs.warnings))
 
 
-def open_images_at_any_depth(path: Path, port: str) -> tuple[ImageDirectory, Sequence[str]]:
+def open_images_at_any_depth(
+    path: Path, port: str, known: Collection[str] = ()
+) -> tuple[ImageDirectory, Sequence[str]]:
     """Open an image, or folders of any depth; return warnings, too.
 
-    Raises `InvalidDatasetError`.
+    A folder called like a `known` category is one. Raises `InvalidDatasetError`.
     """
     is_image = listing.suffix_of(path.name) in listing.SUFFIXES and os.path.isfile(path)
     if is_image and not (path.parent / META).exists():
         return images_of(listing.list_unlabelled([path.name], {}), path.parent, port), ()
-    images = _open_as_categories(path, port)
-    if images is not None and not images.ignored.keys() & {listing.NESTED, listing.LOOSE}:
+    images = _open_as_categories(path, port, known)
+    if images is not None and listing.LOOSE not in images.ignored:
         return images, ()
     try:
         nested = images_of(listing.read_images_at_any_depth(path), path, port)
     except MalformedFileError as error:
         raise InvalidDatasetError(f'{port} "{path}"', str(error)) from error
-    is_flat = all(name.count("/") == 1 for name in nested.file_names)
-    if images is not None and images.categories and is_flat:
-        return images, ()
     return nested, [
         f"{nested.title} has images at several depths: its folders are not taken for categories."
     ]
 
 
-def _open_as_categories(path: Path, port: str) -> ImageDirectory | None:
+def _open_as_categories(path: Path, port: str, known: Collection[str]) -> ImageDirectory | None:
     """Return an image directory; None for a folder that is none, but may hold images deeper.
 
     Raises `InvalidDatasetError` for other problems.
     """
     try:
-        return open_image_directory(path, port)
+        return open_image_directory(path, port, known)
     except InvalidDatasetError:
         markers = (META, INCOMPLETE, image_directory.IMAGE_LIST)
         if not os.path.isdir(path) or any(os.path.exists(path / name) for name in markers):
@@ -102,7 +101,8 @@ def open_evaluation_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
 
     Raises `InvalidModelDirectoryError`, `InvalidDatasetError`, `NotLabeledDatasetError`.
     """
-    return evaluation_inputs(open_trained(trained_model), open_labelled(dataset, DATASET))
+    model = open_trained(trained_model)
+    return evaluation_inputs(model, open_labelled(dataset, DATASET, known=model.categories))
 
 
 def evaluation_inputs(model: ModelDirectory, images: ImageDirectory) -> ScoringInputs:

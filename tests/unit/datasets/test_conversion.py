@@ -77,21 +77,21 @@ def test_folders_are_converted_to_the_classic_form(tmp_path: Path) -> None:
     found = files_in(tmp_path / "out")
     assert set(found) == {
         *("_meta.yaml", "_samples.json", "_schema.json", "images.lst"),
-        *("image/0_0.png", "image/0_1.png", "image/2_2.JPG", "image/2_3.png"),
+        *("image/0_0.png", "image/0_1.png", "image/1_2.JPG", "image/1_3.png"),
     }
     names = {
         "0_0.png": "blue/0.png",
         "0_1.png": "blue/1.png",
-        "2_2.JPG": "red/0.JPG",
-        "2_3.png": "red/1.png",
+        "1_2.JPG": "red/0.JPG",
+        "1_3.png": "red/1.png",
     }
     assert found["images.lst"].decode().splitlines() == [
         f'{{"image_info": {{"file_name": "image/{name}", "original": "{original}"}},'
         f' "category": "{original.partition("/")[0]}", "id": {row}}}'
         for row, (name, original) in enumerate(names.items())
     ]
-    assert found["image/2_2.JPG"] == (root / "red/0.JPG").read_bytes()
-    assert open_image_directory(tmp_path / "out", "Dataset").categories == ("blue", "empty", "red")
+    assert found["image/1_2.JPG"] == (root / "red/0.JPG").read_bytes()
+    assert open_image_directory(tmp_path / "out", "Dataset").categories == ("blue", "red")
 
 
 @pytest.mark.parametrize(

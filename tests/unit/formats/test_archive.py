@@ -13,7 +13,7 @@ from tests.archives import KINDS, Members, contents, listed, pack, refused, unpa
 
 from train_pytorch_model.datasets.conversion import list_unpacked
 from train_pytorch_model.formats.archive import extract
-from train_pytorch_model.formats.listing import NESTED, UNLABELLED
+from train_pytorch_model.formats.listing import UNLABELLED
 
 TAR = tarfile.TarInfo("a.png").tobuf() + bytes(2 * tarfile.BLOCKSIZE)
 
@@ -37,24 +37,27 @@ def test_images_are_listed_like_those_of_plain_folders(tmp_path: Path, kind: str
         "__MACOSX/class2/._img9.png": b"",
     }
     listing = listed(pack(tmp_path / "archive", members, kind))
-    assert listing.categories == ("class2", "class10", "größe", "leer")
+    assert listing.categories == ("class2", "class10", "größe")
     assert list(listing.file_names) == [
+        "class2/deep/x.png",
+        "class2/deep/y.png",
         "class2/img9.png",
         "class2/img10.PNG",
         "class10/b.jpg",
         "größe/図.webp",
     ]
-    assert listing.class_indices.tolist() == [0, 0, 1, 2]
+    assert listing.class_indices.tolist() == [0, 0, 0, 0, 1, 2]
     assert listing.columns == ("id", "category")
     assert listing.ignored == {
         "hidden entries": 2,
         "files of another kind (.txt)": 1,
-        NESTED: 1,
         "images beside the category folders": 1,
     }
     assert contents(tmp_path / "archive") == {
         "class2/img9.png": b"2-9",
         "class2/img10.PNG": b"2-10",
+        "class2/deep/x.png": b"",
+        "class2/deep/y.png": b"",
         "class10/b.jpg": b"10b",
         "größe/図.webp": b"g",
     }

@@ -175,13 +175,13 @@ def test_rows_of_unlabelled_files_have_only_an_id(tmp_path: Path) -> None:
     ]
 
 
-def test_empty_categories_and_skipped_files_are_warned_about(tmp_path: Path) -> None:
+def test_folders_without_images_and_skipped_files_are_warned_about(tmp_path: Path) -> None:
     root = paint_folders(tmp_path / "data", per_category=1)
     assert open_image_directory(root, PORT).warnings() == []
     (root / "empty").mkdir()
     (root / "red/notes.txt").touch()
     assert open_image_directory(root, PORT).warnings() == [
-        f"Training dataset \"{root}\" has no image of category\n  'empty'",
+        f"Training dataset \"{root}\": folders without an image are no categories:\n  'empty'",
         f'Training dataset "{root}": skipped: files of another kind (.txt): 1.',
     ]
     assert open_image_directory(root / "blue", PORT).warnings() == []

@@ -6,7 +6,7 @@ from shutil import copy
 import numpy as np
 import pytest
 from tests.model_directories import HALF, model_of, open_painted, write_model
-from tests.painting import paint_folders
+from tests.painting import paint, paint_folders
 
 from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.formats.image_directory import open_image_directory
@@ -20,20 +20,23 @@ from train_pytorch_model.quality import identical_files
 def test_unusual_data_is_warned_about(tmp_path: Path) -> None:
     for first, name in enumerate(("training", "validation")):
         paint_folders(tmp_path / name, 2, ("blue", "red"), first=10 * first)
+        (tmp_path / name / "empty").mkdir()
         (tmp_path / name / "NA").mkdir()
+    paint("blue", 2).save(tmp_path / "training/NA/1.png")
     (tmp_path / "training/notes.txt").touch()
-    empty, ignored, renamed, few, other_empty = open_painted(tmp_path).warnings
+    empty, ignored, renamed, few, other_empty, without = open_painted(tmp_path).warnings
     training, validation = (
         f'{p.title()} dataset "{tmp_path / p}"' for p in ("training", "validation")
     )
-    assert empty == f"{training} has no image of category\n  'NA'"
+    assert empty == f"{training}: folders without an image are no categories:\n  'empty'"
     assert ignored == f"{training}: skipped: files of another kind (.txt): 1."
     assert renamed == (
         "the designer's Score Image Model takes these category names for numbers or missing values:"
         " NA"
     )
-    assert few.startswith("Training images per category: 1 on average, few to train from")
-    assert other_empty == f"{validation} has no image of category\n  'NA'"
+    assert few.startswith("Training images per category: 2 on average, few to train from")
+    assert other_empty == f"{validation}: folders without an image are no categories:\n  'empty'"
+    assert without == f"{validation} has no image of category\n  'NA'"
 
 
 def test_validating_on_training_images_is_a_warning(tmp_path: Path) -> None:

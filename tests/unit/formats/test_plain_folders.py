@@ -1,4 +1,4 @@
-"""Plain folders, one for each category."""
+"""Plain folders: which of them are categories, and the images in them at any depth."""
 
 import os
 import sys
@@ -9,11 +9,10 @@ import pytest
 from train_pytorch_model.formats.listing import (
     LINKED,
     LOOSE,
-    NESTED,
     UNLABELLED,
     natural_order,
-    read_plain_folders,
 )
+from train_pytorch_model.formats.plain_folders import read_plain_folders
 from train_pytorch_model.formats.reading import MalformedFileError
 
 
@@ -122,7 +121,7 @@ def test_skipped_entries_are_counted_by_kind(tmp_path: Path) -> None:
     (tmp_path / "a/folder.png").symlink_to("deeper")
     os.mkfifo(tmp_path / "a/fifo.png")
     listing = read_plain_folders(tmp_path)
-    assert list(listing.file_names) == ["a/phone.heic", "a/x.png", "b/y.png"]
+    assert list(listing.file_names) == ["a/deeper/y.png", "a/phone.heic", "a/x.png", "b/y.png"]
     assert listing.ignored == {
         "hidden entries": 2,
         "special files": 1,
@@ -133,7 +132,6 @@ def test_skipped_entries_are_counted_by_kind(tmp_path: Path) -> None:
         "files of another kind (no suffix)": 1,
         "files of another kind (.txt)": 1,
         "placeholders of iCloud, whose files have to be downloaded first": 1,
-        NESTED: 1,
     }
 
 
@@ -153,12 +151,30 @@ def test_links_to_files_inside_are_followed(tmp_path: Path) -> None:
     assert list(read_plain_folders(tmp_path).file_names) == ["a/x.png", "b/same.png", "b/y.png"]
 
 
-def test_a_folder_without_images_is_a_category(tmp_path: Path) -> None:
-    touch(tmp_path, "a/x.png")
+def test_a_folder_without_an_image_is_no_category(tmp_path: Path) -> None:
+    touch(tmp_path, "a/x.png", "b/y.png", "raw/1.cr2", "notes/deep/README")
     (tmp_path / "empty").mkdir()
     listing = read_plain_folders(tmp_path)
-    assert listing.categories == ("a", "empty")
-    assert listing.class_indices.tolist() == [0]
+    assert listing.categories == ("a", "b")
+    assert listing.class_indices.tolist() == [0, 1]
+    assert listing.notes == (
+        "folders without an image are no categories:\n  'empty'\n  'notes'\n  'raw'",
+    )
+    assert listing.ignored == {
+        "files of another kind (.cr2)": 1,
+        "files of another kind (no suffix)": 1,
+    }
+
+
+def test_a_known_category_may_be_empty(tmp_path: Path) -> None:
+    touch(tmp_path, "a/x.png").joinpath("empty").mkdir()
+    listing = read_plain_folders(tmp_path, known=("a", "empty"))
+    assert (listing.categories, listing.notes) == (("a",), ())
+
+
+def test_images_beside_folders_without_images_have_no_category(tmp_path: Path) -> None:
+    listing = read_plain_folders(touch(tmp_path, "1.jpg", "raw/1.cr2"))
+    assert (listing.categories, list(listing.file_names)) == ((), ["1.jpg"])
 
 
 def test_category_names_may_use_any_script(tmp_path: Path) -> None:
@@ -207,15 +223,69 @@ def test_a_folder_that_is_a_data_set_is_not_a_category(tmp_path: Path, names: li
         read_plain_folders(touch(tmp_path, *names))
 
 
-def test_folders_within_a_category_that_has_images_are_only_counted(tmp_path: Path) -> None:
+def test_folders_in_a_category_are_read_at_any_depth(tmp_path: Path) -> None:
     listing = read_plain_folders(
-        touch(tmp_path, "a/1.jpg", "a/thumbs/1.jpg", "b/2.jpg", "c/notes/x.txt")
+        touch(tmp_path, "cat/2.jpg", "cat/garden/10.jpg", "cat/garden/may/9.jpg", "dog/yard/1.jpg")
     )
-    assert listing.categories == ("a", "b", "c")
-    assert listing.ignored == {NESTED: 2}
+    assert listing.categories == ("cat", "dog")
+    assert list(listing.file_names) == [
+        "cat/2.jpg",
+        "cat/garden/10.jpg",
+        "cat/garden/may/9.jpg",
+        "dog/yard/1.jpg",
+    ]
+    assert listing.class_indices.tolist() == [0, 0, 0, 1]
+    assert (listing.ignored, listing.notes) == ({}, ())
 
 
-def test_hidden_folders_in_a_category_without_images_are_not_looked_into(tmp_path: Path) -> None:
-    listing = read_plain_folders(touch(tmp_path, "a/1.jpg", "b/@eaDir/1.jpg", "b/.thumbs/1.jpg"))
+def test_folders_that_are_the_same_in_each_category_may_be_meant(tmp_path: Path) -> None:
+    names = [f"{year}/{name}/1.jpg" for year in (2023, 2024) for name in ("cat", "dog")]
+    listing = read_plain_folders(touch(tmp_path, *names))
+    assert listing.categories == ("2023", "2024")
+    assert listing.notes == (
+        "all images are in folders inside folders. The outer ones are the categories: '2023',"
+        " '2024'. If the inner ones are meant, 'cat', 'dog', put the images of each of these into"
+        " one folder.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "start"),
+    [
+        pytest.param(["photos/cat/1.jpg", "photos/dog/x/1.jpg", "LICENSE"], "photos/", id="one"),
+        pytest.param(["a/b/cat/1.jpg", "a/b/dog/1.jpg", "a/README.md"], "a/b/", id="two"),
+        pytest.param(["a/cat/1.jpg", "a/dog/1.jpg", ".git/x.png"], "a/", id="hidden ones beside"),
+    ],
+)
+def test_a_folder_that_only_holds_the_folders_of_categories_is_seen_through(
+    tmp_path: Path, names: list[str], start: str
+) -> None:
+    listing = read_plain_folders(touch(tmp_path, *names))
+    assert listing.categories == ("cat", "dog")
+    assert all(name.startswith(start) for name in listing.file_names)
+    assert listing.notes == (f"the categories are the folders in {start[:-1]!r}.",)
+
+
+@pytest.mark.parametrize(
+    ("names", "known"),
+    [
+        pytest.param(["cat/garden/1.jpg"], (), id="one folder in it"),
+        pytest.param(["cat/garden/1.jpg", "cat/yard/1.jpg"], ("cat", "dog"), id="known"),
+        pytest.param(["cat/garden/1.jpg", "cat/yard/1.jpg", "cat/1.jpg"], (), id="images in it"),
+        pytest.param(["cat/a/1.jpg", "cat/b/1.jpg", "1.jpg"], (), id="images beside it"),
+        pytest.param(["cat/a/1.jpg", "cat/b/1.jpg", "t.csv"], (), id="a table beside it"),
+    ],
+)
+def test_a_category_with_folders_is_not_seen_through(
+    tmp_path: Path, names: list[str], known: tuple[str, ...]
+) -> None:
+    listing = read_plain_folders(touch(tmp_path, *names), known)
+    assert listing.categories == ("cat",)
+
+
+def test_hidden_folders_in_a_category_are_not_looked_into(tmp_path: Path) -> None:
+    touch(tmp_path, "a/1.jpg", "b/2.jpg", "b/@eaDir/1.jpg", "b/.thumbs/1.jpg")
+    listing = read_plain_folders(tmp_path)
+    assert list(listing.file_names) == ["a/1.jpg", "b/2.jpg"]
     assert listing.categories == ("a", "b")
     assert listing.ignored == {"hidden entries": 2}
