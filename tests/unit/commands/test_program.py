@@ -215,16 +215,18 @@ def test_a_program_works_without_a_standard_output(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("problem", "is_a_limit"),
+    ("problem", "message"),
     [
-        (RuntimeError("can't start new thread"), True),  # of a thread
-        (BlockingIOError(11, "Resource temporarily unavailable"), True),  # of fork
-        (RuntimeError("a bug"), False),
+        (RuntimeError("can't start new thread"), "The system starts no further thread or"),
+        (BlockingIOError(11, "no process"), "The system starts no further thread or"),
+        (MemoryError("a string"), "The memory of this machine does not suffice: "),
+        (RuntimeError("DefaultCPUAllocator: no"), "The memory of this machine does not suffice: "),
+        (RuntimeError("a bug"), ""),
     ],
 )
-def test_a_system_that_starts_no_thread_is_reported_in_one_message(
+def test_a_limit_of_the_system_is_reported_in_one_message(
     problem: Exception,
-    is_a_limit: bool,
+    message: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -236,14 +238,12 @@ def test_a_system_that_starts_no_thread_is_reported_in_one_message(
             raise problem
 
     monkeypatch.setattr(sys, "argv", ["program", "verb"])
-    with pytest.raises(SystemExit if is_a_limit else RuntimeError) as end:
+    with pytest.raises(SystemExit if message else RuntimeError) as end:
         run_verbs({"verb": Verb}, "program", "")
-    if is_a_limit:
+    if message:
         assert isinstance(end.value, SystemExit)
         assert end.value.code == 4
-        assert capsys.readouterr().err.startswith(
-            "SystemLimitError: The system starts no further thread or"
-        )
+        assert capsys.readouterr().err.startswith(f"SystemLimitError: {message}")
 
 
 def test_the_status_of_failed_workers_is_that_of_the_program(
