@@ -220,10 +220,10 @@ def test_the_death_of_the_server_costs_no_image(tmp_path: Path) -> None:
     path, these = written(tmp_path / "a.png"), Decoders()
     these.decode(path, 8)
     os.kill(server_pid(), signal.SIGKILL)
-    assert (
-        these.decode(path, 8) == decode_pixels(path, 8)
-    ).all()  # by the process that it has forked before
-    with ThreadPoolExecutor(4) as pool:  # by processes of another server
+    # By the process that it has forked before.
+    assert (these.decode(path, 8) == decode_pixels(path, 8)).all()
+    # By processes of another server.
+    with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _: these.decode(path, 8), range(8)))
     assert all((pixels == decode_pixels(path, 8)).all() for pixels in found)
     assert len(pids(these)) > 1

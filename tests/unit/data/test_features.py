@@ -1,4 +1,4 @@
-"""Features of a frozen backbone: each is computed once, and what is trained on them stays the same."""
+"""Features of a frozen backbone: each is computed once, and what is trained on them stays as is."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +9,7 @@ import pytest
 import torch
 from tests.painting import paint_folders
 from tests.recipes import decided_recipe
-from tests.trainings import Training, start_training, uncached
+from tests.trainings import TINY, Training, start_training, uncached
 from torch import Tensor, nn
 
 from train_pytorch_model.commands.init_model import InitModel
@@ -56,21 +56,21 @@ def begin(tmp_path: Path) -> Begin:
     ) -> Training:
         untrained = tmp_path / f"untrained {len(list(tmp_path.iterdir()))}"
         entries = {"image_size": 32, "freeze_backbone": True, **recipe.as_mapping()}
-        InitModel(
-            output=untrained, architecture="resnet18", recipe=Recipe.from_mapping(entries)
-        ).run()
+        InitModel(output=untrained, architecture=TINY, recipe=Recipe.from_mapping(entries)).run()
         inputs = open_training_inputs(untrained, training, validation, epochs).with_flips(flips)
-        return start_training(TrainConfig(batch_size=4, epochs=epochs), inputs)
+        config = TrainConfig(batch_size=4, epochs=epochs, learning_rate=0.01)
+        return start_training(config, inputs)
 
     return started
 
 
 def computed_by(training: Training) -> list[bytes]:
-    """A list of the images that the network computes from now on, without those that fill a batch."""
+    """The images that the network computes from now on, without those that fill a batch: a list."""
     seen: list[bytes] = []
 
     def record(_: nn.Module, given: tuple[Tensor]) -> None:
-        seen.extend(image.numpy().tobytes() for image in given[0].contiguous() if image.std() > 0)
+        images = given[0].contiguous()
+        seen.extend(image.numpy().tobytes() for image in images if image.std(dim=(1, 2)).any())
 
     training.engine.network.register_forward_pre_hook(record)
     return seen
@@ -207,7 +207,7 @@ def test_without_mirroring_no_image_is_cached_and_without_memory_no_feature_is(
         describe(plan, LearningRateFactors())["Decoding"]
         == "each image once: its features are kept"
     )
-    assert len(plan.cache.features) == 21 * (512 * 4 + 1)
+    assert len(plan.cache.features) == 21 * (256 * 4 + 1)
     monkeypatch.setattr(cache_budget, "available_memory", lambda: 4 * len(plan.cache.features) - 4)
     assert describe(begin(flips=False).plan, LearningRateFactors())["Features"].endswith(
         "memory is short"

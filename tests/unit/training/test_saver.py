@@ -9,16 +9,30 @@ from typing import NamedTuple
 import pytest
 import torch
 from tests.painting import paint_folders
-from tests.trainings import start_training
+from tests.trainings import TINY, Training, start_training
 
+from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.inputs.opening import open_training_inputs
+from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inputs
 from train_pytorch_model.machine.stop_requests import StopRequests
 from train_pytorch_model.machine.threads import Threads
 from train_pytorch_model.training import saver as saving
 from train_pytorch_model.training.checkpoint_files import save_checkpoint
 from train_pytorch_model.training.saver import EVERY_S, UPLOADED_EVERY_S, Saver
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> TrainingInputs:
+    root = tmp_path_factory.mktemp("inputs")
+    InitModel(output=root / "untrained", architecture=TINY).run()
+    images = paint_folders(root / "images", 2)
+    return open_training_inputs(root / "untrained", images, images).with_flips(True)
+
+
+@pytest.fixture(scope="module")
+def training(inputs: TrainingInputs) -> Training:
+    return start_training(TrainConfig(epochs=9), inputs)
 
 
 class Clock(NamedTuple):
@@ -39,7 +53,7 @@ class Clock(NamedTuple):
 )
 def test_epochs_are_written_some_time_apart_and_the_last_one_always_is(
     tmp_path: Path,
-    untrained_resnet18: Path,
+    training: Training,
     monkeypatch: pytest.MonkeyPatch,
     every_s: float,
     ends: list[int],
@@ -47,9 +61,6 @@ def test_epochs_are_written_some_time_apart_and_the_last_one_always_is(
 ) -> None:
     clock = Clock([0.0])
     monkeypatch.setattr(saving, "time", clock)
-    images = paint_folders(tmp_path / "images", 2)
-    inputs = open_training_inputs(untrained_resnet18, images, images).with_flips(True)
-    training = start_training(TrainConfig(epochs=9), inputs)
     state, folder = training.state, tmp_path / "checkpoints"
     saved = []
     with Saver(
@@ -68,14 +79,12 @@ def test_epochs_are_written_some_time_apart_and_the_last_one_always_is(
 
 def test_a_run_goes_on_with_the_threads_with_which_it_was_stopped(
     tmp_path: Path,
-    untrained_resnet18: Path,
+    inputs: TrainingInputs,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """As it began beside a busy process, and the machine is quiet now."""
     caplog.set_level("INFO")
-    images = paint_folders(tmp_path / "images", 2)
-    inputs = open_training_inputs(untrained_resnet18, images, images).with_flips(True)
     set_threads: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", set_threads.append)
     monkeypatch.setattr("train_pytorch_model.machine.cores.usable_cores", lambda: 4)
