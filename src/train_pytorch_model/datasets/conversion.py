@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 
 from train_pytorch_model.errors import InvalidDatasetError
 from train_pytorch_model.formats import image_directory, label_table
@@ -17,10 +17,11 @@ from train_pytorch_model.formats.image_directory import (
     open_image_directory,
 )
 from train_pytorch_model.formats.listing import Listing
+from train_pytorch_model.formats.marks import create_mark, is_abandoned
 from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.formats.outputs import unfinished_error
 from train_pytorch_model.formats.plain_folders import NestedDataSetError, read_plain_folders
-from train_pytorch_model.formats.reading import META, MalformedFileError
+from train_pytorch_model.formats.reading import INCOMPLETE, META, MalformedFileError
 from train_pytorch_model.formats.schema import image_schema
 from train_pytorch_model.formats.writing import UnreadableFileError, copy_file, in_order
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, read_size
@@ -36,6 +37,7 @@ HINT = (
     f"Convert takes one folder per category, an archive of them ({KINDS}), a CSV table of file"
     f" names and categories, or AutoML's {label_table.ANNOTATIONS_SUFFIX}."
 )
+UNPACKED = ".unpacked-"  # begins the name of the folder of an archive's content
 IMAGES_PER_LINE = 10_000  # in a log
 
 
@@ -235,8 +237,12 @@ def _naming(output: Path, name: str) -> Iterator[None]:
 def _folder_beside(output: Path) -> Iterator[Path]:
     """Make a folder near the output, or where it can be written; it is removed on exit."""
     near = next(folder for folder in output.absolute().parents if folder.is_dir())
-    where = near if os.access(near, os.W_OK) else None
-    with TemporaryDirectory(prefix=".unpacked-", dir=where, ignore_cleanup_errors=True) as name:
+    where = near if os.access(near, os.W_OK) else Path(gettempdir())
+    for left in where.glob(f"{UNPACKED}*"):
+        if is_abandoned(left / INCOMPLETE):
+            shutil.rmtree(left, ignore_errors=True)
+    with TemporaryDirectory(prefix=UNPACKED, dir=where, ignore_cleanup_errors=True) as name:
+        create_mark(Path(name, INCOMPLETE))
         folder = Path(name, "content")  # with the permissions of any folder
         folder.mkdir()
         yield folder

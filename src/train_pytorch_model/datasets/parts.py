@@ -1,7 +1,7 @@
 """Write the parts of a split as image directories: all of them, or none."""
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,18 +38,32 @@ def write_parts(parts: Sequence[ImageDirectory], outputs: Sequence[Path]) -> Non
 
 
 def _write(jobs: Sequence[_Job], bar: Bar) -> None:
-    """Open all outputs, fill and complete the last, then the one before it."""
-    job, *others = jobs
-    with ExitStack() as undo:
-        with writing_image_directory(job.output, job.part.read_schema(), job.name) as writer:
-            if others:
-                made = [missing_directories(other.output) for other in others]
-                _write(others, bar)
-                for other, directories in zip(others, made, strict=True):
-                    undo.callback(remove_empty, directories)
-                    undo.callback(empty_directory, other.output)  # complete, but this one is not
-            _fill(writer, job.part, bar)
-        undo.pop_all()
+    """Own all outputs, fill them, and only then complete one after the other.
+
+    So a command that is killed leaves outputs that are all unfinished, which it can replace.
+    """
+    completed: list[tuple[_Job, list[Path]]] = []
+    try:
+        with ExitStack() as outputs:
+            writers = [outputs.enter_context(_completing(job, completed)) for job in jobs]
+            for job, writer in zip(jobs, writers, strict=True):
+                _fill(writer, job.part, bar)
+    except BaseException:
+        for job, made in completed:  # but another one is not
+            empty_directory(job.output)
+            remove_empty(made)
+        raise
+
+
+@contextmanager
+def _completing(
+    job: _Job, completed: list[tuple[_Job, list[Path]]]
+) -> Iterator[ImageDirectoryWriter]:
+    """Own an output for a `with`; record that it is complete, with the directories made for it."""
+    made = missing_directories(job.output)
+    with writing_image_directory(job.output, job.part.read_schema(), job.name) as writer:
+        yield writer
+    completed.append((job, made))
 
 
 def _fill(writer: ImageDirectoryWriter, part: ImageDirectory, bar: Bar) -> None:

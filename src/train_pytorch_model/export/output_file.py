@@ -7,6 +7,7 @@ from pathlib import Path
 from train_pytorch_model import errors
 from train_pytorch_model.config.wording import parameter
 from train_pytorch_model.errors import OutputDirectoryError
+from train_pytorch_model.formats.marks import create_mark, is_abandoned, take_over
 from train_pytorch_model.formats.outputs import check_new
 
 
@@ -16,16 +17,18 @@ def owning_file(output: Path) -> Iterator[Path]:
 
     Raises `OutputDirectoryError`, and `UnfinishedOutputError` if the disk is full.
     """
-    unfinished = output.with_name(output.name + ".unfinished")
+    mark = output.with_name(output.name + ".unfinished")
+    unfinished = output.with_name(output.name + ".unfinished.part")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        _create(unfinished, output)
+        _mark(mark, output)
         try:
             check_new(output)
             yield unfinished
             unfinished.replace(output)
         finally:
             unfinished.unlink(missing_ok=True)
+            mark.unlink(missing_ok=True)
     except OSError as error:
         is_full = error.errno in errors.DISK_IS_FULL
         kind = errors.UnfinishedOutputError if is_full else OutputDirectoryError
@@ -34,11 +37,14 @@ def owning_file(output: Path) -> Iterator[Path]:
         ) from error
 
 
-def _create(unfinished: Path, output: Path) -> None:
+def _mark(mark: Path, output: Path) -> None:
+    """Become the only writer of a file; what a process has left that has ended is replaced."""
+    if is_abandoned(mark) and take_over(mark):
+        return
     try:
-        unfinished.open("xb").close()  # which only one process can
+        create_mark(mark)
     except FileExistsError as error:
         raise OutputDirectoryError(
             f"{parameter('output')} {output} is being written by another export. If that was"
-            f" killed, delete {unfinished}, or name another file."
+            f" killed, delete {mark}, or name another file."
         ) from error

@@ -1,6 +1,6 @@
 """Output directories: checked before the work, marked while they are filled, then complete or gone.
 
-_incomplete    while it is filled: the token of a writer that may resume, or its process and host
+_incomplete    while it is filled: the token of a writer that may resume, or its process, see `marks`
 _meta.yaml     written last: a directory with it is complete
 """
 
@@ -10,16 +10,17 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from socket import gethostname
 from stat import S_ISDIR
 from tempfile import TemporaryFile
 from typing import Any
 
 from train_pytorch_model.config.wording import parameter
 from train_pytorch_model.errors import OutputDirectoryError, UnfinishedOutputError
+from train_pytorch_model.formats.marks import create_mark, is_abandoned, take_over, writer_in
 from train_pytorch_model.formats.reading import INCOMPLETE, META
 from train_pytorch_model.formats.run_folder import LOCK, OUTPUT_PARAMETER, RunFolder
 from train_pytorch_model.formats.writing import read_back, write_yaml
+from train_pytorch_model.machine.console import logger
 from train_pytorch_model.machine.log_lines import StandardOutputError
 
 PROBE = ".write-test-"
@@ -27,7 +28,6 @@ FILE_SUFFIXES = frozenset(
     {".csv", ".json", ".jsonl", ".parquet", ".html", ".yaml", ".zip", ".tar", ".gz"}
     | {".onnx", ".pt", ".pt2", ".pth", ".safetensors"}
 )
-MAX_WRITER = 200  # characters of a process and its host
 SHOWN = 3  # entries of a directory that is not empty
 
 
@@ -36,12 +36,12 @@ def check_output(path: Path, name: str, by_writing: bool = True, token: str = ""
 
     Leaves nothing behind. `name` is the parameter that names it. Of several processes, one tests it
     `by_writing` and the others only inspect it. An unfinished output of a writer with the same
-    `token` is accepted.
+    `token`, or of a process of this host that has ended, is accepted.
     """
     title = f"{parameter(name)} {path}"
     try:
         _check_is_no_file(path, title)
-        if is_unfinished(path, token):
+        if is_unfinished(path, token) or is_abandoned(path / INCOMPLETE):
             return
         _check_is_empty(path, title)
         if not token:
@@ -72,11 +72,7 @@ def _check_is_empty(path: Path, title: str) -> None:
             f" Name it {path.with_suffix('')}."
         )
     if INCOMPLETE in entries:
-        raise OutputDirectoryError(
-            f"{title} holds an unfinished result ({INCOMPLETE} is present{_by_writer(path)}) of a"
-            " program that is running, or was stopped. Wait for it, delete the directory, or name"
-            " another."
-        )
+        raise _unfinished_elsewhere(path, title)
     if entries:
         first = ", ".join(entries[:SHOWN])
         more = " …" if len(entries) > SHOWN else ""
@@ -86,13 +82,15 @@ def _check_is_empty(path: Path, title: str) -> None:
         )
 
 
-def _by_writer(path: Path) -> str:
-    """Return who is filling a directory, as part of a sentence; empty if that is not recorded."""
-    with suppress(OSError), (path / INCOMPLETE).open(errors="replace") as file:
-        writer = file.read(MAX_WRITER)
-        if writer.startswith("process "):
-            return f", by {writer}"
-    return ""
+def _unfinished_elsewhere(path: Path, title: str) -> OutputDirectoryError:
+    """Return the error of a directory with another owner, who may live."""
+    writer = writer_in(path / INCOMPLETE)
+    by_writer = f", by {writer}" if writer else ""
+    return OutputDirectoryError(
+        f"{title} holds an unfinished result ({INCOMPLETE} is present{by_writer}) of a"
+        " program that is running, or was stopped. Wait for it, delete the directory, or name"
+        " another."
+    )
 
 
 def check_new(path: Path) -> None:
@@ -143,8 +141,8 @@ def writing_directory(
 def owning_directory(path: Path, name: str, token: str = "") -> Iterator[None]:
     """Own the new or empty directory `path` for a `with`: no other command changes it.
 
-    The file `_incomplete` marks it until then, with the `token` of a writer that may resume. On an
-    error, everything written and the directories created for it are removed. Raises
+    The file `_incomplete` marks it until then, with the `token` of a writer that may resume. What a
+    process of this host has left there, which has ended, is replaced. On an error, everything written and the directories created for it are removed. Raises
     `OutputDirectoryError` if it is not empty or has an owner, and its subclass
     `UnfinishedOutputError` if it cannot be created or filled.
     """
@@ -153,8 +151,13 @@ def owning_directory(path: Path, name: str, token: str = "") -> Iterator[None]:
     try:
         if is_unfinished(path, token):
             empty_directory(path)
-        _mark(path, name, token)
-        is_ours = True
+        if is_abandoned(path / INCOMPLETE):
+            _take_over(path, name)
+            is_ours = True
+            empty_directory(path, keeps_mark=True)
+        else:
+            _mark(path, name, token)
+            is_ours = True
         yield
         (path / INCOMPLETE).unlink()
     except BaseException as error:
@@ -172,6 +175,14 @@ def unfinished_error(path: Path, name: str, error: OSError) -> UnfinishedOutputE
     return UnfinishedOutputError(
         f"{parameter(name)} {path} cannot be finished, and nothing is left of it: {error}."
     )
+
+
+def _take_over(path: Path, name: str) -> None:
+    """Become the owner of a directory whose writer has ended."""
+    writer = writer_in(path / INCOMPLETE)
+    if not take_over(path / INCOMPLETE):
+        raise _unfinished_elsewhere(path, f"{parameter(name)} {path}")
+    logger.info(f"{path} holds an unfinished result of {writer}, which has ended; it is replaced.")
 
 
 def _mark(path: Path, name: str, token: str) -> None:
@@ -193,8 +204,7 @@ def _create_mark(path: Path, name: str, token: str) -> None:
         check_output(path, name, by_writing=False)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            with (path / INCOMPLETE).open("x") as file:
-                file.write(token or f"process {os.getpid()} on {gethostname()}")
+            create_mark(path / INCOMPLETE, token)
             return
         except (FileExistsError, FileNotFoundError):
             # An owner has come, or has gone and removed its folder.
@@ -233,7 +243,7 @@ def remove_empty(directories: Sequence[Path]) -> None:
             directory.rmdir()
 
 
-def empty_directory(path: Path) -> None:
+def empty_directory(path: Path, keeps_mark: bool = False) -> None:
     """Empty an output that cannot be finished.
 
     If this is stopped, what remains never looks complete.
@@ -248,4 +258,5 @@ def empty_directory(path: Path) -> None:
                 shutil.rmtree(entry, ignore_errors=True)
             elif entry != mark:
                 entry.unlink(missing_ok=True)
-        mark.unlink()
+        if not keeps_mark:
+            mark.unlink()

@@ -2,9 +2,12 @@
 
 import ctypes
 import os
+import re
 import signal
 import sys
 from contextlib import suppress
+from pathlib import Path
+from socket import gethostname
 
 from train_pytorch_model.machine.cores import PROCESSES
 
@@ -14,6 +17,9 @@ STATE = 0
 START_TIME = 19
 DEAD = "ZX"  # zombies are dead, but not yet reaped
 STOPPED = "Tt"
+BOOT_ID = Path("sys/kernel/random/boot_id")  # below `PROCESSES`
+# A process as `describe_this_process` writes it: its number, and when it has started.
+DESCRIBED = re.compile(r"process (\d{1,10}) on .*\nstarted (\d+) .*\n", re.ASCII)
 
 
 def start_of(pid: int) -> str | None:
@@ -40,6 +46,60 @@ def end_with_parent(parent: int | None = None) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent is not None and os.getppid() != parent:
         os._exit(128 + signal.SIGKILL)
+
+
+def describe_this_process() -> str:
+    """Return a text from which `is_gone` can tell later whether this process has ended.
+
+    Its first line is for people.
+    """
+    stat = _stat(os.getpid())
+    return _describe(os.getpid(), stat[START_TIME] if stat else "")
+
+
+def is_gone(described: str) -> bool:
+    """Return whether the process that described itself has surely ended.
+
+    It is False when in doubt: a process of another host, container or start of the system is not
+    seen from here, nor is any where the system has no `/proc`.
+    """
+    match = DESCRIBED.match(described)
+    if match is None:
+        return False
+    pid, started = int(match[1]), match[2]
+    if match[0] != _describe(pid, started):
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        pass  # another user's, which may be hidden
+    stat = _stat(pid)
+    return stat is not None and (stat[STATE] in DEAD or stat[START_TIME] != started)
+
+
+def _describe(pid: int, started: str) -> str:
+    who = f"process {pid} on {gethostname()}\n"
+    seen_from = _view_of_processes()
+    return f"{who}started {started} {seen_from}\n" if started and seen_from else who
+
+
+def _view_of_processes() -> str:
+    """Return what a process number depends on: the start of the system, and the namespaces.
+
+    It is empty if that cannot be told.
+    """
+    own = PROCESSES / "self"
+    with suppress(OSError):
+        if str(own.readlink()) != str(os.getpid()):  # a container sees its host's processes
+            return ""
+        boot = (PROCESSES / BOOT_ID).read_text().strip()
+        views = [str((own / "ns/pid").readlink())]
+        with suppress(FileNotFoundError):  # before Linux 5.6
+            views.append(str((own / "ns/time").readlink()))
+        return " ".join([boot, *views])
+    return ""
 
 
 def _stat(pid: int) -> list[str] | None:
