@@ -2,7 +2,8 @@
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -116,9 +117,15 @@ class Score(OnImages):
         """Score the images, and print the accuracy if they are labelled."""
         self._check_numbers()
         self._threshold()
-        self.predict(
-            "score", self._score, scoring.open_scoring_inputs, "scored_dataset", self.quiet
-        )
+        self.predict("score", self._score, self._open, "scored_dataset", self.quiet)
+
+    def _open(self, trained_model: Path, dataset: Path) -> ScoringInputs:
+        """Open both. Raises what `open_scoring_inputs` raises, and `ParameterError`."""
+        inputs = scoring.open_scoring_inputs(trained_model, dataset)
+        if self.unknown:
+            with self._refusing_unknown():
+                predictions.check_unknown_label(inputs.spec.categories)
+        return inputs
 
     def _check_numbers(self) -> None:
         """Raise `ParameterError` for the first number that is out of range."""
@@ -132,8 +139,14 @@ class Score(OnImages):
         """Return the energy above which an image is unknown. Raises `ParameterError`."""
         if not self.unknown:
             return math.inf
-        try:
+        with self._refusing_unknown():
             return predictions.read_threshold(self.trained_model, self.known_fraction)
+
+    @contextmanager
+    def _refusing_unknown(self) -> Iterator[None]:
+        """Raise `ParameterError` for an `UnknownError`, in a `with`."""
+        try:
+            yield
         except predictions.UnknownError as error:
             raise ParameterError(
                 f"{parameter('unknown')} is not possible with {parameter('known_fraction')}"

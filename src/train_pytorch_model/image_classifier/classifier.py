@@ -74,7 +74,8 @@ class ImageClassifier:
         cls, spec: ClassifierSpec, weights_path: Path, device: torch.device
     ) -> "ImageClassifier":
         """Read the weights of a trained directory. Raises `WeightsError`."""
-        network = build(spec.architecture, spec.option, len(spec.categories))
+        with torch.random.fork_rng(devices=[]):  # it draws weights, which are then replaced
+            network = build(spec.architecture, spec.option, len(spec.categories))
         state = read_state_dict(weights_path, max_bytes(network))
         head = head_of(spec.architecture, network)
         network.load_state_dict(fold_extra_head(state, head, len(spec.categories)))

@@ -10,6 +10,7 @@ chosen:
 """
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,15 @@ def known_json(energies: np.ndarray) -> str:
     """Return the content of `known.json`, from the energies (N,) of N > 0 validation images."""
     quantiles = np.quantile(energies, np.linspace(0, 1, NUM_QUANTILES))
     return json.dumps({"energies": [round(value, 6) for value in quantiles.tolist()]})
+
+
+def check_unknown_label(categories: Iterable[str]) -> None:
+    """Raise `UnknownError` if a category could not be told from the answer `unknown`."""
+    if UNKNOWN_LABEL in categories:
+        raise UnknownError(
+            f"the model has a category called `{UNKNOWN_LABEL}`, from which that answer could not be"
+            " told: give the category another name and train again."
+        )
 
 
 def read_threshold(folder: Path, known_fraction: float) -> float:

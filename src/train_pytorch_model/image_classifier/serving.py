@@ -10,6 +10,7 @@ neither.
 
 import base64
 import io
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,8 @@ class ServedClassifier:
         try:
             fraction = float((params or {}).get(predictions.KNOWN_FRACTION, 1.0))
             threshold = predictions.read_threshold(self._folder, fraction)
+            if fraction < 1:
+                predictions.check_unknown_label(spec.categories)
         except (predictions.UnknownError, ValueError, TypeError) as error:
             return _refuse(
                 f"There is no answer with the parameter `{predictions.KNOWN_FRACTION}`: {error}"
@@ -92,6 +95,8 @@ def _file_of(value: object) -> bytes:
 
     Raises `UnreadableImageError`.
     """
+    if pd.api.types.is_scalar(value) and pd.isna(value):
+        raise UnreadableImageError("there is no image: the value is null")
     file = _decode_base64(value) if isinstance(value, str) else value
     if not isinstance(file, bytes):
         raise UnreadableImageError(
@@ -141,8 +146,23 @@ def _table(
     scored[predictions.LABEL_COLUMN] = pd.Series(labels, dtype=object)
     scored[predictions.ERROR_COLUMN] = pd.Series(errors, dtype=object)
     if names is not None:
-        scored.insert(0, predictions.NAME_COLUMN, names.to_numpy())
+        sent = [_as_sent(name) for name in names.astype(object).mask(names.isna(), None)]
+        scored.insert(0, predictions.NAME_COLUMN, pd.Series(sent, dtype=object))
     return scored
+
+
+def _as_sent(name: object) -> object:
+    """Return a name as it was sent, and as JSON can hold it.
+
+    Beside a name that is missing, pandas makes floats of integers.
+    """
+    if not isinstance(name, float):
+        return name
+    if math.isnan(name):
+        return None
+    if math.isinf(name):
+        return str(name)
+    return int(name) if name.is_integer() else name
 
 
 def _refuse(reason: str) -> Any:

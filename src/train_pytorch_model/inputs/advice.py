@@ -14,6 +14,7 @@ from train_pytorch_model.config.wording import (
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.model_directory import ModelDirectory, renamed_by_type_inference
 from train_pytorch_model.formats.trained_directory import published_fingerprint
+from train_pytorch_model.image_classifier.predictions import UNKNOWN_LABEL
 from train_pytorch_model.quality.identical_files import IdenticalFiles
 
 # Largest to smallest category; from this ratio on, rare categories are hardly learned.
@@ -60,7 +61,13 @@ def learning_warnings(
 
 
 def naming_warnings(categories: Sequence[str]) -> Iterator[str]:
-    """Yield a warning if the designer would rename training categories."""
+    """Yield warnings of categories that the designer would rename, or that are taken for none."""
+    if UNKNOWN_LABEL in categories:
+        yield (
+            f"There is a category called {UNKNOWN_LABEL!r}, which is also the answer for images unlike"
+            " those of training: the model will not give that answer. Give the category another name"
+            " if you need it."
+        )
     renamed = renamed_by_type_inference(categories)
     if renamed:
         yield (

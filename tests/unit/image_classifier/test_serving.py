@@ -1,7 +1,10 @@
 """A served model's answers, row by row."""
 
 import base64
+import dataclasses
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -66,7 +69,8 @@ def test_an_image_is_read_as_people_send_it(image: object) -> None:
         ("data:text/plain,hello", "a data URL that is not base64-encoded"),
         ("aGVsbG8=", "not an image of a known format"),
         (BASE64[: len(BASE64) // 2], "Truncated"),
-        (None, "NoneType"),
+        (None, "there is no image: the value is null"),
+        (float("nan"), "there is no image: the value is null"),
         (3.5, "float"),
         ("", "the file is empty"),
     ],
@@ -86,6 +90,24 @@ def test_rows_keep_their_names() -> None:
     assert scored.columns[0] == "name"
     assert list(scored["name"]) == ["one.jpg", "two.jpg"]
     assert "name" not in predict(BASE64)
+
+
+@pytest.mark.parametrize(
+    ("names", "answered"),
+    [
+        (["a", None], ["a", None]),
+        ([5, None], [5, None]),
+        ([5.5, None], [5.5, None]),
+        ([None, None], [None, None]),
+        ([5, 6], [5, 6]),
+        (["a", np.inf], ["a", "inf"]),
+    ],
+)
+def test_an_answer_is_json_with_any_names(names: list[Any], answered: list[Any]) -> None:
+    table = pd.DataFrame({"image": [BASE64] * 2, "name": names})
+    answer = ServedClassifier(Classifier(), Path()).predict(table).to_dict(orient="records")
+    rows = json.loads(json.dumps(answer, allow_nan=False))  # as MLflow's server writes it
+    assert json.dumps([row["name"] for row in rows]) == json.dumps(answered)
 
 
 def test_images_are_decoded_in_batches_and_answered_in_order() -> None:
@@ -147,3 +169,14 @@ def test_images_unlike_the_known_ones_are_unknown_if_asked(tmp_path: Path) -> No
         served.predict(table, {"known_fraction": 2})
     with pytest.raises(MlflowException, match=r"no known\.json"):
         ServedClassifier(Classifier(), tmp_path / "x").predict(table, {"known_fraction": 0.5})
+
+
+def test_a_category_called_unknown_is_never_mixed_up_with_that_answer(tmp_path: Path) -> None:
+    (tmp_path / "known.json").write_text(known_json(np.linspace(0, 1, 1001)), encoding="ascii")
+    classifier = Classifier()
+    classifier.spec = dataclasses.replace(classifier.spec, categories=("a", "unknown"))
+    served = ServedClassifier(classifier, tmp_path)
+    table = pd.DataFrame({"image": [BASE64]})
+    assert len(served.predict(table)) == 1
+    with pytest.raises(MlflowException, match="has a category called `unknown`"):
+        served.predict(table, {"known_fraction": 0.5})

@@ -11,7 +11,7 @@ from tests.painting import paint, paint_folders
 from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.trained_directory import write_manifest
-from train_pytorch_model.inputs.advice import learning_warnings
+from train_pytorch_model.inputs.advice import learning_warnings, naming_warnings
 from train_pytorch_model.inputs.opening import open_training_inputs
 from train_pytorch_model.inputs.scoring import open_evaluation_inputs
 from train_pytorch_model.quality import identical_files
@@ -37,6 +37,12 @@ def test_unusual_data_is_warned_about(tmp_path: Path) -> None:
     assert few.startswith("Training images per category: 2 on average, few to train from")
     assert other_empty == f"{validation}: folders without an image are no categories:\n  'empty'"
     assert without == f"{validation} has no image of category\n  'NA'"
+
+
+def test_a_category_that_is_called_like_the_answer_for_strange_images_is_told() -> None:
+    (warning,) = naming_warnings(["cat", "unknown"])
+    assert warning.startswith("There is a category called 'unknown', which is also the answer for")
+    assert not list(naming_warnings(["cat", "unknowns"]))
 
 
 def test_validating_on_training_images_is_a_warning(tmp_path: Path) -> None:
