@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from train_pytorch_model.image_classifier.architectures import build
+
 
 def saved(path: Path, value: object, **options: Any) -> Path:
     torch.save(value, path, **options)
@@ -18,6 +20,12 @@ def saved(path: Path, value: object, **options: Any) -> Path:
 def with_prefix(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The weights under their names in a model directory."""
     return {f"model.{name}": value for name, value in state.items()}
+
+
+def write_weights(root: Path, architecture: str, num_classes: int) -> None:
+    """Write random weights into a model directory."""
+    torch.manual_seed(1)
+    saved(root / "model", with_prefix(build(architecture, False, num_classes).state_dict()))
 
 
 def fake_hub(

@@ -8,19 +8,21 @@ import difflib
 import html
 import inspect
 import os
+import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, get_type_hints
 
 import numpy as np
 from PIL import Image
 
 from train_pytorch_model.config.fit_options import FitOptions
 from train_pytorch_model.config.foreign_options import MEANINGS, REMARKS
+from train_pytorch_model.config.given_values import path_of, typed_values
 from train_pytorch_model.config.options import assemble, options_in
 from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.config.train_config import TrainConfig
@@ -28,15 +30,8 @@ from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.evaluation.directory import PAGE
 from train_pytorch_model.evaluation.metrics import Evaluation
 from train_pytorch_model.formats.trained_directory import REPORT
-from train_pytorch_model.image_classifier.decoding import UnreadableImageError, upright_rgb
 from train_pytorch_model.image_classifier.predictions import PROBABILITY_PREFIX
-from train_pytorch_model.image_classifier.spec import Framing
-from train_pytorch_model.inputs.scoring import (
-    DATASET,
-    open_evaluation_inputs,
-    open_images_at_any_depth,
-    open_trained_model,
-)
+from train_pytorch_model.inputs.scoring import open_evaluation_inputs, open_trained_model
 from train_pytorch_model.machine.console import shown_on_console
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.machine.stop_requests import StopRequests
@@ -48,7 +43,17 @@ if TYPE_CHECKING:
     from train_pytorch_model.image_classifier.classifier import ImageClassifier
 
 AnyPath = str | os.PathLike[str]
-ImageLike = AnyPath | Image.Image | np.ndarray
+
+
+class Array(Protocol):
+    """What NumPy makes an array of: its own, PyTorch's tensors, columns of pandas."""
+
+    def __array__(self) -> np.ndarray:
+        """Return it as an array."""
+        ...
+
+
+ImageLike = AnyPath | bytes | BinaryIO | Image.Image | Array
 PAGE_HEIGHT = 640  # px, in a notebook
 
 
@@ -75,9 +80,18 @@ class Model:
     """A trained model; a notebook shows the report on its training."""
 
     def __init__(self, root: Path, image_size: int | None = None) -> None:
-        """Open the directory that training wrote, as `load` does."""
-        self.root = root
-        self._directory, self._spec = open_trained_model(root, image_size)
+        """Open the directory that training wrote, as `load` does.
+
+        Its weights are read now: predictions hold also when the directory has been moved or trained
+        anew.
+        """
+        from train_pytorch_model.inference.random_state import kept_random_state
+        from train_pytorch_model.networks.build import build_model
+
+        self.root = root.absolute()  # a notebook may change its directory
+        self._directory, self._spec = open_trained_model(self.root, image_size)
+        with kept_random_state():
+            self._network = build_model(self._directory, self.categories)
         self._classifier: ImageClassifier | None = None
 
     @property
@@ -85,35 +99,45 @@ class Model:
         """Return the names of the categories, by class index."""
         return self._spec.categories
 
-    def predict(self, images: ImageLike | Sequence[ImageLike]) -> "pd.DataFrame":
+    def predict(self, images: ImageLike | Iterable[ImageLike]) -> "pd.DataFrame":
         """Return a table with the predictions for one or many images.
 
-        They are files, folders of files, PIL images, which become upright and RGB like files, or
-        arrays of RGB, uint8, of shape (height, width, 3). The table has a row for each, with the
-        columns `image` (its path, or its number), `label`, `probability` in [0, 1], and
-        `Scored Probabilities_<category>` for each category, as `score` writes them. An unreadable
-        file has no label, and the reason in `error`.
+        They are files, folders of files, the bytes of files, open files, PIL images, arrays or
+        tensors: uint8, uint16 or floats in [0, 1], grey, RGB or RGBA, of shape (height, width),
+        with channels behind or before these, and batches of them. `images` may be any iterable of
+        these, such as a generator, of which a batch is in memory at a time.
+
+        The table has a row for each, with the columns `image` (its path, or its number), `label`,
+        `probability` in [0, 1], and `Scored Probabilities_<category>` for each category, as `score`
+        writes them. What cannot be read or taken has no label, and the reason in `error`; raises
+        `ParameterError` for such an image if it is the only one.
+
+        A large JPEG is decoded at a fraction of its size, and its pixels as an array are averaged
+        instead: the same photograph's probabilities differ by about 0.002.
         """
         import pandas as pd
 
         from train_pytorch_model.image_classifier.classifier import ImageClassifier, best_device
-        from train_pytorch_model.networks.build import build_model
+        from train_pytorch_model.inference.given_images import given_images, read_image
 
-        named = list(_named(images))
-        framing = self._spec.framing
+        names = []
+
+        def read() -> Iterator[Image.Image | str]:
+            for image in given_images(images):
+                names.append(image.name)
+                yield read_image(image, self._spec.framing)
+
         if self._classifier is None:
-            network = build_model(self._directory, self.categories)
-            self._classifier = ImageClassifier(self._spec, network, best_device())
-        rows, _, errors = self._classifier.classify(_read(image, framing) for _, image in named)
-        best = [self.categories[index] for index in rows.argmax(axis=1)]
-        table: dict[str, Any] = {
-            "image": [name for name, _ in named],
-            "label": [None if error else label for label, error in zip(best, errors, strict=True)],
-            "probability": rows.max(axis=1),
-        }
+            self._classifier = ImageClassifier(self._spec, self._network, best_device())
+        rows, _, errors = self._classifier.classify(read())
+        labels = [
+            self.categories[index] if error is None else None
+            for index, error in zip(rows.argmax(axis=1), errors, strict=True)
+        ]
+        table: dict[str, Any] = {"image": names, "label": labels, "probability": rows.max(axis=1)}
         for index, category in enumerate(self.categories):
             table[PROBABILITY_PREFIX + category] = rows[:, index]
-        if any(errors):
+        if any(error is not None for error in errors):
             table["error"] = errors
         return pd.DataFrame(table)
 
@@ -125,11 +149,12 @@ class Model:
         """
         from train_pytorch_model.distributed.world import World
         from train_pytorch_model.image_classifier.classifier import best_device
+        from train_pytorch_model.inference.random_state import kept_random_state
         from train_pytorch_model.stories.evaluate import evaluate
 
-        inputs = open_evaluation_inputs(self.root, Path(folder))
-        with TemporaryDirectory() as temporary:
-            root = Path(temporary, "evaluation") if output is None else Path(output)
+        inputs = open_evaluation_inputs(self.root, path_of("folder", folder))
+        with TemporaryDirectory() as temporary, kept_random_state():
+            root = Path(temporary, "evaluation") if output is None else path_of("output", output)
             numbers = evaluate(inputs, root, World(0, 1, 0, 1, best_device()))
             assert numbers is not None  # on the main process
             return Evaluated(numbers, (root / PAGE).read_text(encoding="utf-8"))
@@ -156,12 +181,13 @@ def fit(folder: AnyPath, output: AnyPath | None = None, **options: Any) -> Model
         if name not in _OPTIONS:
             raise _unknown_option(name)
     values = options if output is None else options | {"output": output}
-    chosen = assemble(FitOptions, {name: _as_path(name, value) for name, value in values.items()})
+    images = path_of("folder", folder)
+    chosen = assemble(FitOptions, typed_values(values, _TYPES))
     is_main = rank_of(os.environ) == 0
-    with shown_on_console(is_main, chosen.quiet), warnings.catch_warnings():
+    with shown_on_console(is_main, chosen.quiet), warnings.catch_warnings(), _kept_randomness():
         # Of tqdm, in notebooks without ipywidgets.
         warnings.filterwarnings("ignore", "IProgress not found")
-        fitted = run_fit(Path(folder), chosen, stops=_stopped_by_caller)
+        fitted = run_fit(images, chosen, stops=_stopped_by_caller)
     return Model(fitted.model)
 
 
@@ -200,10 +226,13 @@ def _unknown_option(name: str) -> ParameterError:
     return ParameterError(f"fit has no option {name!r}{hint}")
 
 
-def _as_path(name: str, value: Any) -> Any:
-    """Return the value of an option; a path, if it names a file or a directory."""
-    is_path = Path in get_args(_TYPES[name])
-    return Path(value) if is_path and value is not None else value
+def _kept_randomness() -> AbstractContextManager[None]:
+    """Return what leaves the caller's random generators as they are, if PyTorch has any yet."""
+    if "torch" not in sys.modules:
+        return nullcontext()
+    from train_pytorch_model.inference.random_state import kept_random_state
+
+    return kept_random_state()
 
 
 def _stopped_by_caller() -> AbstractContextManager[StopRequests]:
@@ -217,38 +246,9 @@ def load(trained_model: AnyPath, image_size: int | None = None) -> Model:
     `image_size` in px is for the designer's models, which do not record it. Raises
     `InvalidModelDirectoryError`, `ParameterError`.
     """
-    return Model(Path(trained_model), image_size)
-
-
-def _named(images: ImageLike | Sequence[ImageLike]) -> Iterator[tuple[str, ImageLike]]:
-    """Yield the images, also those in folders, each with its path or its number."""
-    several = images if isinstance(images, list | tuple) else [images]
-    for number, image in enumerate(several):
-        if not isinstance(image, str | os.PathLike):
-            yield str(number), image
-        elif os.path.isdir(image):
-            directory, _ = open_images_at_any_depth(Path(image), DATASET)
-            for index in range(len(directory)):
-                path = directory.path(index)
-                yield str(path), path
-        else:
-            yield str(image), image
-
-
-def _read(image: ImageLike, framing: Framing) -> Image.Image | str:
-    """Return an image in RGB, or the reason why it cannot be read."""
-    from train_pytorch_model.image_classifier.pixels import read_pixels, reduce
-
-    try:
-        if isinstance(image, str | os.PathLike):
-            return Image.fromarray(read_pixels(image, framing.short_side, framing.colours))
-        opened = image if isinstance(image, Image.Image) else Image.fromarray(image)
-        pixels = np.array(upright_rgb(opened, framing.colours))
-        return Image.fromarray(reduce(pixels, framing.short_side))
-    except UnreadableImageError as error:
-        if isinstance(error.__cause__, FileNotFoundError):  # perhaps it has never been there
-            return "there is no such file or folder"
-        return str(error)
+    types = {"trained_model": Path, "image_size": int | None}
+    values = {"trained_model": trained_model, "image_size": image_size}
+    return Model(*typed_values(values, types).values())
 
 
 def _framed(page: str) -> str:

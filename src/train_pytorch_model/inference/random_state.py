@@ -1,0 +1,25 @@
+"""The random generators of the program that calls this one."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+
+@contextmanager
+def kept_random_state() -> Iterator[None]:
+    """Leave the generators of Python, NumPy and PyTorch as they were, after a `with`.
+
+    To build a network draws weights, even if others are loaded into it.
+    """
+    state = random.getstate()
+    numpy_state = np.random.get_state()
+    gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
+    try:
+        with torch.random.fork_rng(gpus):
+            yield
+    finally:
+        random.setstate(state)
+        np.random.set_state(numpy_state)
