@@ -59,7 +59,7 @@ def _own_log() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders for `training` and `validation`: four and three images of each category; read-only."""
+    """Folders `training` and `validation`: four and three images of each category; read-only."""
     from tests.painting import paint_folders
 
     root = tmp_path_factory.mktemp("folders")

@@ -26,7 +26,8 @@ SCHEMA = (
     b' "properties": {"mime_type": "image/png", "image_ref": "image_info"}},'
     b' {"name": "category", "type": "String", "isFeature": false,'
     b' "elementType": {"typeName": "str", "isNullable": false},'
-    b' "properties": {"annotation_type": "COCO_classification", "categories": [{"id": 0, "name": "dog"}]}}]}'
+    b' "properties": {"annotation_type": "COCO_classification",'
+    b' "categories": [{"id": 0, "name": "dog"}]}}]}'
 )
 
 

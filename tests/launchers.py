@@ -11,7 +11,7 @@ ADDRESS = "10.0.0.4"
 
 
 def assert_role(environment: Mapping[str, str], num_gpus: int, expected: Worker | Agent) -> None:
-    """Check the role that an environment implies, apart from what is said about it, and its rank."""
+    """Check the role that an environment implies, apart from its message, and its rank."""
     part = decide(environment, num_gpus)
     part = (
         replace(part, note="", warning="") if isinstance(part, Worker) else replace(part, note="")

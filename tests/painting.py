@@ -19,7 +19,7 @@ def paint(category: str, index: int, size: tuple[int, int] = (32, 32)) -> Image.
 
 
 def paint_scene(index: int, size: tuple[int, int] = (96, 64)) -> Image.Image:
-    """An RGB image of size (width, height) with coarse shapes and fine detail, as a photograph has."""
+    """An RGB image of size (width, height), with coarse shapes and fine detail, like a photo."""
     random, pixels = np.random.default_rng([7, index]), np.full((size[1], size[0], 3), 128.0)
     for side in (2, 3, 5, 8, 13, 21, 34):
         waves = random.normal(0, 120 / side, (side, side, 3)).astype(np.float32)

@@ -24,11 +24,15 @@ CONTROL = re.compile(r"\x1b\[(\??\d*)([A-HJ-Zhl])|(\r)|(\n)")  # all but colours
 # Rich's own template loads a web font; this one uses fonts that every system has.
 SVG = """<svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>
-.{unique_id}-matrix {{ font: {char_height}px/{line_height}px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; }}
+.{unique_id}-matrix {{
+  font: {char_height}px/{line_height}px ui-monospace, Menlo, Consolas,
+    "DejaVu Sans Mono", monospace;
+}}
 .{unique_id}-title {{ font: bold 18px system-ui, sans-serif; }}
 {styles}
 </style>
-<defs><clipPath id="{unique_id}-clip-terminal"><rect width="{terminal_width}" height="{terminal_height}"/></clipPath>
+<defs><clipPath id="{unique_id}-clip-terminal">
+<rect width="{terminal_width}" height="{terminal_height}"/></clipPath>
 {lines}</defs>
 {chrome}
 <g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">

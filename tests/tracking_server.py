@@ -19,7 +19,7 @@ NOT_PASSED_ON = {"host", "connection", "transfer-encoding", "content-length"}
 
 
 class Door(ThreadingHTTPServer):
-    """A proxy that forwards requests to the server behind it, but answers /logged-models with 404."""
+    """A proxy that forwards requests to a server, but answers /logged-models with 404."""
 
     daemon_threads = True
 

@@ -1,6 +1,7 @@
 """Model of a ResNet-50 training step on 8 and 64 GPUs: compute, all-reduce, input.
 
-    python -m tests.benchmarks.cost_model [--batch-size 64] [--parameters 25557032] [--decoded-per-core 419]
+    python -m tests.benchmarks.cost_model [--batch-size 64] [--parameters 25557032]
+        [--decoded-per-core 419]
 
 Prints the tables of .github/SCALING.md, which gives the sources of the figures and how far to trust
 them.
@@ -147,7 +148,7 @@ def all_reduce_s(
 
 
 def first_exposed(job: Job, cluster: Cluster) -> int:
-    """Return the smallest number of GPUs whose all-reduce outlasts the backward pass that hides it."""
+    """Return the fewest GPUs whose all-reduce outlasts the backward pass that hides it."""
     backward_s = BACKWARD * job.batch_size / cluster.images_per_second
     num_gpus = 2
     while all_reduce_s(job.gradient_bytes, cluster, num_gpus) <= backward_s:
@@ -164,7 +165,7 @@ def smallest_batch(job: Job, cluster: Cluster, num_gpus: int) -> int:
 
 
 def training_s(job: Job, cluster: Cluster, num_gpus: int) -> float:
-    """Return the duration of all ImageNet epochs, including validation, which has no backward pass."""
+    """Return the duration of all ImageNet epochs, with validation, which has no backward pass."""
     rate = rate_of(step_of(job, cluster, num_gpus))
     return EPOCHS * (TRAINING_IMAGES + (1 - BACKWARD) * VALIDATION_IMAGES) / rate
 
@@ -212,8 +213,7 @@ def input_table(job: Job) -> Iterator[str]:
     """Yield the table of what a node has to decode and read so that its GPUs never wait."""
     yield (
         "| nodes of | images/s a node | cores to decode them | cores from the cache | cores"
-        " available"
-        " | MB/s to read |"
+        " available | MB/s to read |"
     )
     yield "|---|---|---|---|---|---|"
     for cluster in CLUSTERS:
@@ -230,7 +230,10 @@ def input_table(job: Job) -> Iterator[str]:
 
 def limit_table(job: Job) -> Iterator[str]:
     """Yield the table of where the all-reduce stops being hidden."""
-    yield "| nodes of | GPUs from which communication is exposed | images per GPU that hide it on 64 GPUs |"
+    yield (
+        "| nodes of | GPUs from which communication is exposed | images per GPU that hide it on"
+        " 64 GPUs |"
+    )
     yield "|---|---|---|"
     for cluster in CLUSTERS:
         yield (
@@ -240,7 +243,7 @@ def limit_table(job: Job) -> Iterator[str]:
 
 
 def classic_table(job: Job) -> Iterator[str]:
-    """Yield the table of 50 epochs of ImageNet: the classic component's published times and ours."""
+    """Yield the table of 50 epochs of ImageNet: the classic component's times, and ours."""
     yield "| GPUs | classic component | this one, computed |"
     yield "|---|---|---|"
     for num_gpus, (rate, time) in CLASSIC.items():
@@ -251,7 +254,8 @@ def classic_table(job: Job) -> Iterator[str]:
         )
     for num_gpus in (8, 64):
         ours = _round(rate_of(step_of(job, A100, num_gpus)))
-        yield f"| {num_gpus} A100 | | {_clock(training_s(job, A100, num_gpus))} at {ours} images/s |"
+        duration = _clock(training_s(job, A100, num_gpus))
+        yield f"| {num_gpus} A100 | | {duration} at {ours} images/s |"
 
 
 TABLES = {

@@ -122,7 +122,7 @@ def rate_of(step: Callable[[], None]) -> Mapping[str, float]:
 
 
 def rate_of_products(dtype: object, side: int = 2048) -> float:
-    """Return floating-point operations per second of the best of five products of large matrices."""
+    """Return floating-point operations per second: the best of five products of large matrices."""
     import torch
 
     assert isinstance(dtype, torch.dtype)

@@ -100,7 +100,7 @@ def main() -> None:
 
 
 def vary(images: ImageDirectory, count: int) -> tuple[list[bytes], np.ndarray]:
-    """Image files, and class indices (count,): the images at 100 to 2,000 px, turned, and encoded."""
+    """Image files and their class indices: the images at 100 to 2,000 px, turned and encoded."""
     random = np.random.default_rng(0)
     files, chosen = [], [index % len(images) for index in range(count)]
     for number, index in enumerate(chosen):

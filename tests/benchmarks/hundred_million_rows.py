@@ -1,7 +1,8 @@
 """A hundred million images: the cost of their list, of an epoch's order and of one rank's share of
 it.
 
-    python -m tests.benchmarks.hundred_million_rows [--rows 100000000] [--ranks 64] [--batch-size 64]
+    python -m tests.benchmarks.hundred_million_rows [--rows 100000000] [--ranks 64]
+        [--batch-size 64]
 
 The ranks of a large job do this before their first step: one rank per node reads the list, and each
 makes its own plan. The list has all its rows, but they repeat the same 50,000 files. It takes 10 GB

@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def arguments_of_rows(description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the flags of benchmarks that make rows and open them in child processes."""
+    """Return a parser for benchmarks that make rows and open them in child processes."""
     parser = arguments(description, images=False)
     parser.add_argument("--rows", type=int, default=1_280_000)
     parser.add_argument("--categories", type=int, default=1000)

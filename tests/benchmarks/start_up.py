@@ -10,7 +10,8 @@ from pathlib import Path
 from tests.benchmarks.timing import ROOT, arguments, measure_in_turn, paint_photos, show
 from train_pytorch_model.commands.init_model import InitModel
 
-BUILD = "from train_pytorch_model.image_classifier.architectures import build; build('resnet18', False, 2)"
+BUILD = "from train_pytorch_model.image_classifier.architectures import build\n"
+BUILD += "build('resnet18', False, 2)"
 
 
 def main() -> None:

@@ -52,13 +52,20 @@ for path in sys.argv[2:]:
     component = load_component(source=path)
     result = component._validate()
     rest = component._to_rest_object().properties.component_spec
-    found[path] = {"passed": result.passed, "errors": result.error_messages, "inputs": list(component.inputs),
-                   "code": rest.get("code"), "jobs": list(getattr(component, "jobs", {})), "defaults": {
+    defaults = {
         name: port._parse_and_validate(str(port.default))
-        for name, port in component.inputs.items() if port.default is not None}}
+        for name, port in component.inputs.items() if port.default is not None
+    }
+    found[path] = {
+        "passed": result.passed, "errors": result.error_messages,
+        "inputs": list(component.inputs), "defaults": defaults,
+        "code": rest.get("code"), "jobs": list(getattr(component, "jobs", {})),
+    }
 job = load_job(source=sys.argv[1])
 result = job._validate()
-found["pipeline"] = {"passed": result.passed, "errors": result.error_messages, "jobs": list(job.jobs)}
+found["pipeline"] = {
+    "passed": result.passed, "errors": result.error_messages, "jobs": list(job.jobs),
+}
 print(json.dumps(found, default=str))
 """
 
@@ -104,7 +111,7 @@ def optional_inputs(spec: dict[str, Any]) -> list[str]:
 
 
 def filled(spec: dict[str, Any], optional: str | None) -> list[str]:
-    """The arguments after the verb as Azure fills them in, with at most one optional input given."""
+    """The arguments after the verb as Azure fills them in, with at most one optional input."""
     values = {name: sample(port) for name, port in spec["inputs"].items()}
     command = re.sub(
         r"\$\[\[(.*?)\]\]",

@@ -1,4 +1,4 @@
-"""Endpoints, the sweep, the environment and the uploaded files, as azure-ai-ml reads them offline."""
+"""Endpoints, sweep, environment and uploaded files, as azure-ai-ml reads them offline."""
 
 import json
 import subprocess
@@ -42,7 +42,8 @@ model = load_model(source=registration)
 environment = load_environment(source=root + "/environment/environment.yaml")
 uploaded = get_upload_files_from_folder(source, prefix="", ignore_file=get_ignore_file(source))
 print(json.dumps({
-    "online_endpoint": load_online_endpoint(source=endpoints + online)._to_rest_online_endpoint("here"),
+    "online_endpoint":
+        load_online_endpoint(source=endpoints + online)._to_rest_online_endpoint("here"),
     "online_deployment": load_online_deployment(
         source=endpoints + "online_deployment.yaml")._to_rest_object("here"),
     "batch_endpoint": load_batch_endpoint(source=endpoints + batch)._to_rest_batch_endpoint("here"),

@@ -35,14 +35,14 @@ RUN = {
 """Heading → the test that runs the program's commands below it, word for word."""
 
 NOT_RUN = {
-    "python3 -m venv": "installs; .ci/run runs the second, programs/test_quickstart.py the end of the first",
-    ".venv/bin/pip install": "from an index that tests cannot reach; programs/test_wheel.py makes a wheel",
+    "python3 -m venv": ".ci/run runs the second, programs/test_quickstart.py the end of the first",
+    ".venv/bin/pip install": "from an index out of reach; programs/test_wheel.py makes a wheel",
     ".venv/bin/python -m train_pytorch_model quickstart": "programs/test_quickstart.py runs it",
     "mlflow models serve": "programs/test_serving.py runs it, on another port",
     "az ": "needs Azure ML; contract/ checks the files",
     "mkdir ": "a folder for what the next line writes",
     "python -c": "programs/test_endpoint.py runs it, and sends what it writes",
-    "python -m train_pytorch_model submit": "needs Azure ML; programs/test_submit.py records what is sent",
+    "python -m train_pytorch_model submit": "needs Azure ML; programs/test_submit.py records it",
 }
 """Start of a command → why no test runs it verbatim."""
 

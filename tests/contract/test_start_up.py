@@ -65,7 +65,8 @@ def test_nothing_heavy_is_loaded_for_help_or_a_refusal(
 
 
 def test_what_decoder_processes_import_is_light() -> None:
-    imported = "import sys; from train_pytorch_model.data import decoder_process, decoders; print(*sys.modules)"
+    imported = "import sys; from train_pytorch_model.data import decoder_process, decoders\n"
+    imported += "print(*sys.modules)"
     ended = subprocess.run(
         [sys.executable, "-c", imported], capture_output=True, text=True, check=True
     )

@@ -170,7 +170,7 @@ def _path_text(argument: Any) -> str:
 
 
 def replace_in(namespace: ModuleType | type, replaced: object, by: object) -> None:
-    """Replace an object where a module or a class refers to it, by whatever name; also once more."""
+    """Replace an object where a module or class refers to it, by whatever name; also once more."""
     now = [name for name, value in vars(namespace).items() if value is replaced]
     names = _NAMES.setdefault((id(namespace), id(replaced)), now)
     assert names, (namespace, replaced)

@@ -100,7 +100,7 @@ def mlflow_is_left_out() -> None:
 
 
 def every_checkpoint_is_waited_for() -> None:
-    """Wait for every checkpoint: otherwise a step that ends while one is being written gets none."""
+    """Wait for every checkpoint: a step that ends while one is being written gets none."""
     write = Saver.write
     Saver.write = lambda self, wait=True: write(self, wait=True)  # type: ignore[method-assign]  # noqa: ARG005
 
@@ -224,7 +224,7 @@ def out_of_memory(number: int, above: int, rank: int = 0) -> None:
 
 
 def remove_at_step(number: int, path: str, replaced_by_a_file: bool) -> None:
-    """Remove a folder, as a lost mount does; a file in its place prevents its being created again."""
+    """Remove a folder, as a lost mount does; a file in its place prevents a new one."""
 
     def remove(_: Batch) -> None:
         shutil.rmtree(path)

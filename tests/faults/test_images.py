@@ -1,4 +1,4 @@
-"""Image folders that were never cleaned: valid images are trained on, all other files are listed."""
+"""Image folders that were never cleaned: valid images are trained on, other files are listed."""
 
 import csv
 import os
@@ -118,7 +118,7 @@ def test_unusual_images_are_trained_on_and_unreadable_ones_are_listed(
 
 
 def test_an_image_that_one_rank_cannot_read_is_left_out_by_all(bench: Bench, output: Path) -> None:
-    """Rank 0 fails when it reads the header; rank 1 when it decodes the image, in the first epoch."""
+    """Rank 0 fails when it reads the header; rank 1 when it decodes the image, in epoch 1."""
     for rank, name in enumerate(("0.png", "1.png")):
         broken = bench.folders / "training" / "blue" / name
         fails = partial(unreadable_for_rank, rank=rank, path=str(broken))

@@ -59,7 +59,7 @@ def run(runs: list[MlflowRun]) -> MlflowRun:
 def ended_job(
     bench: Bench, runs: list[MlflowRun], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """What a job leaves that is ended in its second epoch: its working directory, and its output."""
+    """What a job leaves that ends in its second epoch: its working directory and its output."""
     root = tmp_path_factory.mktemp("job")
     (root / "node").mkdir()
     stop = partial(signal_at_step, number=6, signals=[signal.SIGTERM])

@@ -1,4 +1,4 @@
-"""Which runs resume from a checkpoint, which are refused, and how a run recovers from failed steps."""
+"""Which runs resume from a checkpoint or are refused, and how a run recovers from failed steps."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""A network of timm: killed, resumed, trained further, scored, exported and served like the others."""
+"""A network of timm is killed, resumed, trained further, scored, exported and served as others."""
 
 import shutil
 import signal

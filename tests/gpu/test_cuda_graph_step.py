@@ -45,7 +45,7 @@ def make_step(
     keeps_statistics: bool = False,
     optimizer_name: OptimizerName = "sgd",
 ) -> TrainStep:
-    """With frozen statistics, as when fine-tuning, backbone and head have their own learning rates."""
+    """With frozen statistics, as in fine-tuning, the head has its own learning rate."""
     device = torch.device("cuda", 0)
     torch.manual_seed(0)
     network = nn.Sequential(

@@ -258,7 +258,8 @@ class AzureService:
             for name, content in self.blobs.items()
             if name.startswith(prefix)
         )
-        return f"<EnumerationResults><Blobs>{blobs}</Blobs><NextMarker /></EnumerationResults>".encode()
+        listed = f"<Blobs>{blobs}</Blobs><NextMarker />"
+        return f"<EnumerationResults>{listed}</EnumerationResults>".encode()
 
 
 class Credential:

@@ -1,4 +1,4 @@
-"""Pages in a real browser: nothing on its console, and a layout that fits screens of three widths."""
+"""Pages in a real browser: nothing on its console, and a layout that fits three widths."""
 
 import json
 import re
@@ -39,7 +39,8 @@ pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installe
 PROBE = """<!doctype html><meta charset="utf-8">
 %s
 <script>
-// "rgb(20, 24, 31)", "rgba(0, 0, 0, 0)" or "color(srgb 0.5 0.6 0.7)" as [red, green, blue, alpha], 0 to 1.
+// "rgb(20, 24, 31)", "rgba(0, 0, 0, 0)" or "color(srgb 0.5 0.6 0.7)" as [red, green, blue, alpha],
+// 0 to 1.
 const parse = (color) => {
   const numbers = color.match(/[\\d.]+/g).map(Number);
   const scale = color.startsWith("color") ? 1 : 255;
@@ -52,7 +53,8 @@ const contrast = (one, other) => {
   const [dark, light] = [luminance(one), luminance(other)].sort((a, b) => a - b);
   return (light + 0.05) / (dark + 0.05);
 };
-// Possible backgrounds of an element: its own colour or its nearest opaque ancestor's, and those of bars.
+// Possible backgrounds of an element: its own colour or its nearest opaque ancestor's, and those
+// of bars.
 const behind = (element, view) => {
   const bars = (view.getComputedStyle(element).backgroundImage.match(/rgb\\([^)]*\\)/g) || []);
   for (let at = element; at; at = at.parentElement) {
@@ -63,7 +65,8 @@ const behind = (element, view) => {
 };
 // The stripes of .gap are beside its word, not behind it.
 const faint = (page, view) => [...page.querySelectorAll("body *:not(script, .unseen, .gap)")]
-  .filter((one) => [...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim()))
+  .filter((one) => [...one.childNodes]
+    .some((node) => node.nodeType === 3 && node.textContent.trim()))
   .filter((one) => one.getClientRects().length)
   .filter((one) => {
     const style = view.getComputedStyle(one);
@@ -80,7 +83,8 @@ addEventListener("load", () => {
     const page = frame.contentDocument;
     for (const closed of page.querySelectorAll("details")) closed.open = true;
     const sections = [...page.querySelectorAll("section")];
-    const names = () => [...page.querySelectorAll("#per-class tbody tr th")].map((cell) => cell.textContent);
+    const names = () => [...page.querySelectorAll("#per-class tbody tr th")]
+      .map((cell) => cell.textContent);
     const [button] = [...page.querySelectorAll("#per-class button")];
     const before = names();
     button.click();
@@ -97,7 +101,8 @@ addEventListener("load", () => {
     if (map) map.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowDown" }));
     return {
       cut: [...page.querySelectorAll("#confusion .scroll")]
-        .filter((part) => part.scrollWidth > part.clientWidth).map((part) => part.getAttribute("aria-label")),
+        .filter((part) => part.scrollWidth > part.clientWidth)
+        .map((part) => part.getAttribute("aria-label")),
       broken: [...page.querySelectorAll(".gallery bdi")].flatMap((name) => [...name.childNodes])
         .filter((node) => node.nodeType === 3 && !node.textContent.includes(" "))
         .filter((node) => {
@@ -106,8 +111,11 @@ addEventListener("load", () => {
           return new Set([...range.getClientRects()].map((line) => line.top)).size > 1;
         }).map((node) => node.textContent),
       overflow: page.documentElement.scrollWidth - frame.clientWidth,
-      parts: sections.filter((part) => part.getBoundingClientRect().height > 40).map((part) => part.id),
-      charts: [...page.querySelectorAll(".lines svg")].map((svg) => svg.getBoundingClientRect().width),
+      parts: sections
+        .filter((part) => part.getBoundingClientRect().height > 40)
+        .map((part) => part.id),
+      charts: [...page.querySelectorAll(".lines svg")]
+        .map((svg) => svg.getBoundingClientRect().width),
       before, ascending, descending: names(), left,
       reading: map ? page.getElementById("map-reading").textContent : null,
       unlabelled: [...page.querySelectorAll("[tabindex='0'], svg, img")].filter(
@@ -143,7 +151,7 @@ def look(page: Path, tmp_path: Path, *flags: str) -> list[dict[str, Any]]:
 
 
 def check_layout(frames: list[dict[str, Any]], num_charts: int) -> None:
-    """Check for all sections in order, and for nothing too wide, unlabelled, faint or unfocusable."""
+    """Check that all sections are in order, none too wide, unlabelled, faint or unfocusable."""
     assert len(frames) == len(WIDTHS)
     for width, frame in zip(WIDTHS, frames, strict=True):
         assert [part for part in frame["parts"] if part in SECTIONS] == list(SECTIONS)

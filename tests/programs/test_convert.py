@@ -47,7 +47,10 @@ def test_invalid_inputs_and_outputs_are_refused(folders: Path, tmp_path: Path) -
     )
     inside = folders / "training" / "images"
     ended = run_program("convert", "--input", folders / "training", "--output", inside)
-    message = f"--output {inside} is inside --input {folders}/training. Name a directory that is elsewhere."
+    message = (
+        f"--output {inside} is inside --input {folders}/training. Name a directory that is"
+        f" elsewhere."
+    )
     assert_refused(ended, 2, f"OutputDirectoryError: {message}\n")
     ended = run_program("convert", "--input", folders / "training", "--output", folders)
     assert_refused(

@@ -1,4 +1,4 @@
-"""Requests to Azure ML endpoints that serve the trained directory unchanged, and their responses."""
+"""Requests to Azure ML endpoints that serve the trained directory as it is, and their responses."""
 
 import base64
 import json

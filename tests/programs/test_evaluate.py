@@ -211,7 +211,8 @@ def test_a_category_without_a_readable_image_is_refused(trained: Trained, tmp_pa
     assert_refused(
         evaluate(trained.output, images, output),
         3,
-        f'InvalidDatasetError: Dataset "{images}" is not valid, reason: no image can be read of category'
+        f'InvalidDatasetError: Dataset "{images}" is not valid, reason: no image can be read of'
+        f" category"
         " 'red'.",
         "red/0.png",
     )
@@ -227,7 +228,8 @@ def test_images_without_categories_are_refused(
     assert_refused(
         evaluate(trained.output, flat, tmp_path / "evaluation"),
         3,
-        f'NotLabeledDatasetError: There is no label column in "Dataset {flat}". Evaluation needs a category'
+        f'NotLabeledDatasetError: There is no label column in "Dataset {flat}". Evaluation needs'
+        f" a category"
         " for every image: one folder per category, or a labelled ImageDirectory.",
     )
     assert not (tmp_path / "evaluation").exists()
@@ -241,7 +243,8 @@ def test_a_category_that_the_model_does_not_know_is_refused(
     assert_refused(
         evaluate(trained.output, images, tmp_path / "evaluation"),
         3,
-        f'InvalidDatasetError: Dataset "{images}" is not valid, reason: the model does not know 1 of its'
+        f'InvalidDatasetError: Dataset "{images}" is not valid, reason: the model does not know'
+        f" 1 of its"
         " categories:\n  'Green'",
         "The model knows:\n  'blue'\n  'green'\n  'red'",
     )
@@ -252,7 +255,8 @@ def test_an_untrained_model_is_refused(untrained: Path, folders: Path, tmp_path:
     assert_refused(
         evaluate(untrained, folders / "validation", tmp_path / "evaluation"),
         3,
-        f'InvalidModelDirectoryError: ModelDirectory "Trained model {untrained}" is invalid. Reason: it is'
+        f'InvalidModelDirectoryError: ModelDirectory "Trained model {untrained}" is invalid.'
+        f" Reason: it is"
         " not trained:",
     )
 
@@ -262,7 +266,8 @@ def test_a_missing_dataset_is_refused(trained: Trained, tmp_path: Path) -> None:
     assert_refused(
         evaluate(trained.output, missing, tmp_path / "evaluation"),
         3,
-        f'InvalidDatasetError: Dataset "{missing}" is not valid, reason: there is no such directory.',
+        f'InvalidDatasetError: Dataset "{missing}" is not valid, reason: there is no such'
+        f" directory.",
     )
 
 

@@ -107,11 +107,14 @@ SCRIPT = """
     from PIL import Image
 
     folder, output = sys.argv[1:]
-    model = fit(folder, output, epochs=1, architecture="mobilenet_v3_small", from_scratch=True, quiet=True)
+    model = fit(
+        folder, output, epochs=1, architecture="mobilenet_v3_small", from_scratch=True, quiet=True
+    )
     print(model)
     red = f"{folder}/red/0.png"
     table = model.predict([red, np.zeros((9, 5, 3), np.uint8), Image.new("L", (4, 4)), "no.png"])
-    print(table["image"].tolist(), table["error"].fillna("").tolist(), table["label"].isna().tolist())
+    errors, are_unlabelled = table["error"].fillna("").tolist(), table["label"].isna().tolist()
+    print(table["image"].tolist(), errors, are_unlabelled)
     print(round(float(table.iloc[0, 3:6].sum()), 6), len(load(output).predict(folder + "/red")))
     pixels = np.random.default_rng(0).integers(0, 256, (300, 200, 4), dtype=np.uint8)
     exif = Image.Exif()
@@ -121,7 +124,8 @@ SCRIPT = """
     of_file, opened = (model.predict(image).iloc[:, 1:] for image in images)
     print(of_file.equals(opened))
     evaluated = load(output).evaluate(folder)
-    print(evaluated.numbers.images, "iframe" in evaluated._repr_html_(), "iframe" in model._repr_html_())
+    pages = [shown._repr_html_() for shown in (evaluated, model)]
+    print(evaluated.numbers.images, *("iframe" in page for page in pages))
     print(repr(evaluated).rpartition(' ')[0])
     for unknown in ("epoch", "lr", "leraning_rate", "device"):
         try:
@@ -146,8 +150,7 @@ def test_a_script_without_a_main_guard_can_fit_and_predict(
     assert ended.stdout.splitlines() == [
         f"Model({str(tmp_path / 'model')!r}: mobilenet_v3_small, 3 categories)",
         f"['{photographs}/red/0.png', '1', '2', 'no.png'] ['', '', '', 'there is no such file or"
-        " folder']"
-        " [False, False, False, True]",
+        " folder'] [False, False, False, True]",
         "1.0 10",
         "True",
         "30 True True",

@@ -163,9 +163,8 @@ def test_downloaded_densenet_weights_with_old_parameter_names_are_loaded(
         (
             ("--early-size", "336"),
             (
-                "--early-size 336 needs an --image-size at least as large: without one, the model"
-                " predicts at"
-                " 320",
+                "--early-size 336 needs an --image-size at least as large: without one, the"
+                " model predicts at 320",
             ),
         ),
         (
@@ -255,7 +254,7 @@ def test_a_trained_model_is_trained_further_from_its_weights(
 def test_balancing_and_label_smoothing_change_the_training_loss(
     option: str, value: str, folders: Path, tmp_path: Path
 ) -> None:
-    """At a learning rate of 1e-30 the weights stay, so the loss can be recomputed from the scores."""
+    """At a learning rate of 1e-30 the weights stay: the loss can be recomputed from the scores."""
     training = tmp_path / "training"
     paint_folders(training, 2)
     paint_folders(tmp_path / "more", 5, categories=("blue",), first=50)

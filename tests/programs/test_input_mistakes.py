@@ -50,7 +50,8 @@ def test_a_directory_without_images_is_refused(
     assert_refused(
         train_on(ports["training"], ports["validation"], untrained, output),
         3,
-        f'InvalidDatasetError: {port.capitalize()} dataset "{wrong}" is not valid, reason: {reason}',
+        f'InvalidDatasetError: {port.capitalize()} dataset "{wrong}" is not valid, reason:'
+        f" {reason}",
         "An image directory holds one folder per category with the images in it",
     )
 
@@ -66,7 +67,8 @@ def test_unlabelled_images_are_refused(
     assert_refused(
         train_on(ports["training"], ports["validation"], untrained, output),
         3,
-        f'NotLabeledDatasetError: There is no label column in "{port.capitalize()} dataset {flat}". ',
+        f'NotLabeledDatasetError: There is no label column in "{port.capitalize()} dataset'
+        f' {flat}". ',
         "Training needs a category for every image: one folder per category, or a labelled"
         " ImageDirectory.",
     )
@@ -80,7 +82,8 @@ def test_a_category_only_in_validation_is_refused(
     assert_refused(
         train_on(training, validation, untrained, output),
         3,
-        f'InvalidDatasetError: Validation dataset "{validation}" is not valid, reason: its categories are'
+        f'InvalidDatasetError: Validation dataset "{validation}" is not valid, reason: its'
+        f" categories are"
         " not those of the training dataset.",
         "Only in validation:\n  'green'",
         "Both need the same category names.",
@@ -92,7 +95,8 @@ def test_a_single_category_is_refused(untrained: Path, output: Path, tmp_path: P
     assert_refused(
         train_on(images, images, untrained, output),
         3,
-        f'InvalidDatasetError: Training dataset "{images}" is not valid, reason: it has one category,'
+        f'InvalidDatasetError: Training dataset "{images}" is not valid, reason: it has one'
+        f" category,"
         " 'blue'.",
         "A classifier needs at least two.",
     )
@@ -107,7 +111,8 @@ def test_a_category_without_a_readable_image_is_refused(
     assert_refused(
         train_on(images, folders / "validation", untrained, output),
         3,
-        f'InvalidDatasetError: Training dataset "{images}" is not valid, reason: no image can be read of'
+        f'InvalidDatasetError: Training dataset "{images}" is not valid, reason: no image can be'
+        f" read of"
         " category 'green'.",
         "'green/0.png': not an image of a known format",
         "'green/1.png': not an image of a known format",
@@ -124,7 +129,8 @@ def test_a_dataset_without_a_readable_image_is_refused(
     assert_refused(
         train_on(folders / "training", images, untrained, output),
         3,
-        f'InvalidDatasetError: Validation dataset "{images}" is not valid, reason: none of its images can be'
+        f'InvalidDatasetError: Validation dataset "{images}" is not valid, reason: none of its'
+        f" images can be"
         " read.",
     )
 
@@ -138,7 +144,8 @@ def test_more_than_five_percent_unreadable_images_are_refused(
     assert_refused(
         train_on(images, folders / "validation", untrained, output),
         3,
-        f'InvalidDatasetError: Training dataset "{images}" is not valid, reason: more than 5% of the images'
+        f'InvalidDatasetError: Training dataset "{images}" is not valid, reason: more than 5% of'
+        f" the images"
         " of category 'blue' cannot be read.",
         "'blue/9.png': not an image of a known format",
         "and 1 more",
@@ -175,7 +182,8 @@ def test_anything_but_a_model_directory_is_refused(
     assert_refused(
         run_program(*train_arguments(folders, wrong, output)),
         3,
-        f'InvalidModelDirectoryError: ModelDirectory "Untrained model {wrong}" is invalid. Reason: {reason}',
+        f'InvalidModelDirectoryError: ModelDirectory "Untrained model {wrong}" is invalid.'
+        f" Reason: {reason}",
     )
 
 
@@ -189,10 +197,9 @@ def test_a_model_of_another_framework_is_refused(
     assert_refused(
         run_program(*train_arguments(folders, model, output)),
         3,
-        f'InvalidModelDirectoryError: ModelDirectory "Untrained model {model}" is invalid. Reason: it is not'
-        " a PyTorch model: model_spec.yaml says flavor 'sklearn', serialization_method 'pickle';"
-        " expected"
-        " 'pytorch', 'state_dict'.",
+        f'InvalidModelDirectoryError: ModelDirectory "Untrained model {model}" is invalid.'
+        " Reason: it is not a PyTorch model: model_spec.yaml says flavor 'sklearn',"
+        " serialization_method 'pickle'; expected 'pytorch', 'state_dict'.",
     )
 
 
@@ -224,7 +231,8 @@ def test_weights_of_the_wrong_shape_are_refused(
     assert_refused(
         run_program(*train_arguments(folders, model, output)),
         3,
-        f'InvalidModelDirectoryError: ModelDirectory "Untrained model {model}" is invalid. Reason: ',
+        f'InvalidModelDirectoryError: ModelDirectory "Untrained model {model}" is invalid.'
+        f" Reason: ",
         "conv1.weight has shape (64, 1, 7, 7), expected (64, 3, 7, 7)",
         "bn1.weight is missing",
     )
@@ -255,7 +263,8 @@ def test_a_pickle_that_runs_code_is_refused_and_does_not_run(
     assert_refused(
         run_program(*train_arguments(folders, model, output)),
         3,
-        f'InvalidModelDirectoryError: ModelDirectory "Untrained model {model}" is invalid. Reason: ',
+        f'InvalidModelDirectoryError: ModelDirectory "Untrained model {model}" is invalid.'
+        f" Reason: ",
         "it holds more than tensors (a pickled object or function), which is never loaded.",
     )
     assert not made.exists()
@@ -270,6 +279,7 @@ def test_truncated_weights_are_refused(
     assert_refused(
         run_program(*train_arguments(folders, model, output)),
         3,
-        f'InvalidModelDirectoryError: ModelDirectory "Untrained model {model}" is invalid. Reason: ',
+        f'InvalidModelDirectoryError: ModelDirectory "Untrained model {model}" is invalid.'
+        f" Reason: ",
         "or is incomplete",
     )

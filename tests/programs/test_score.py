@@ -36,7 +36,8 @@ import pandas as pd
 
 model, images, output = sys.argv[1:]
 scores = pd.read_csv(Path(output) / "scores.csv")
-files = [base64.b64encode((Path(images) / name).read_bytes()).decode() for name in scores["file_name"]]
+contents = [(Path(images) / name).read_bytes() for name in scores["file_name"]]
+files = [base64.b64encode(content).decode() for content in contents]
 predicted = mlflow.pyfunc.load_model(model).predict(pd.DataFrame({"image": files}))
 predicted.to_json(Path(output) / "predicted.json", double_precision=15)
 """
@@ -274,7 +275,8 @@ def test_an_untrained_model_is_refused(untrained: Path, folders: Path, tmp_path:
     assert_refused(
         score(untrained, folders / "validation", tmp_path / "scores"),
         3,
-        f'InvalidModelDirectoryError: ModelDirectory "Trained model {untrained}" is invalid. Reason: it is'
+        f'InvalidModelDirectoryError: ModelDirectory "Trained model {untrained}" is invalid.'
+        f" Reason: it is"
         " not trained: model_spec.yaml names no label_map_file.",
         "Train it first, with `train`.",
     )
@@ -286,7 +288,8 @@ def test_a_missing_dataset_is_refused(trained: Trained, tmp_path: Path) -> None:
     assert_refused(
         score(trained.output, missing, tmp_path / "scores"),
         3,
-        f'InvalidDatasetError: Dataset "{missing}" is not valid, reason: there is no such directory.',
+        f'InvalidDatasetError: Dataset "{missing}" is not valid, reason: there is no such'
+        f" directory.",
     )
 
 

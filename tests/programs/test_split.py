@@ -14,7 +14,10 @@ from tests.painting import paint_folders, paint_scene
 from tests.programs.program import Ended, assert_refused, run_process, run_program
 from train_pytorch_model.formats.image_directory import open_image_directory
 
-FRACTION = 'Parameter "Fraction of images in the first output" value should be greater than 0 and less than 1'
+FRACTION = (
+    'Parameter "Fraction of images in the first output" value should be greater than 0 and less'
+    " than 1"
+)
 
 
 def split(images: Path, first: Path, second: Path, *more: str | Path) -> Ended:

@@ -49,7 +49,7 @@ def everything_in(root: Path) -> dict[str, tuple[int, int]]:
 def test_the_model_is_synced_to_disk_before_its_checkpoints_are_deleted(
     folders: Path, untrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A test cannot cut the power, so it checks that everything is synced while checkpoints exist."""
+    """A test cannot cut the power: it checks that everything is synced while checkpoints exist."""
     output, checkpoints = tmp_path / "trained", tmp_path / "trained.run" / "checkpoints"
     synced: set[int] = set()
     fsync = os.fsync

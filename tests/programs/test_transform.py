@@ -110,13 +110,15 @@ def test_default_operations_can_be_switched_off(tmp_path: Path) -> None:
         (
             "--pad",
             [
-                'Parameter "Pad padding" value should be greater than 0 and at most 4096: --pad-padding is 0.'
+                'Parameter "Pad padding" value should be greater than 0 and at most 4096:'
+                " --pad-padding is 0."
             ],
         ),
         (
             "--random-rotation --random-affine --random-affine-degrees 361",
             [
-                'Parameter "Random rotation degrees" value should be greater than 0 and at most 360:'
+                'Parameter "Random rotation degrees" value should be greater than 0 and at most'
+                " 360:"
                 " --random-rotation-degrees is 0.",
                 'Parameter "Random affine degrees" value should be greater than 0 and at most 360:'
                 " --random-affine-degrees is 361.0.",
@@ -135,8 +137,7 @@ def test_default_operations_can_be_switched_off(tmp_path: Path) -> None:
             "--random-crop --random-crop-size 225",
             [
                 "--random-crop-size 225 exceeds the shorter side that the operations before it"
-                " leave, 224"
-                " pixels. Make it smaller, or the sizes before it larger."
+                " leave, 224 pixels. Make it smaller, or the sizes before it larger."
             ],
         ),
         (

@@ -99,7 +99,7 @@ def measure(inputs: TrainingInputs, world: World) -> dict[str, Any]:
 
 
 def validate(inputs: TrainingInputs, world: World, batch_size: int) -> dict[str, float]:
-    """Validate the initial weights; with a batch size of 16 there are fewer batches than processes."""
+    """Validate the initial weights; a batch size of 16 makes fewer batches than processes."""
     training = start_training(TrainConfig(batch_size=batch_size, random_seed=SEED), inputs, world)
     with uncached(training.engine) as batches:
         metrics = training.validate(batches)

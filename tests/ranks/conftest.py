@@ -47,7 +47,7 @@ def small_network(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
-    """The measurements of groups of one, two and three processes; the group of one is this process."""
+    """The measurements of groups of one, two and three processes; one is this process."""
     import torch
 
     from tests.ranks.checks import measure, open_inputs, paint_data_sets

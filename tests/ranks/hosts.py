@@ -1,4 +1,4 @@
-"""Simulated hosts on one machine: network namespaces with their own addresses, behind one switch."""
+"""Simulated hosts on one machine: network namespaces with addresses, behind one switch."""
 
 import os
 import shutil

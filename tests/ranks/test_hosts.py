@@ -1,4 +1,4 @@
-"""Several hosts train together: started as by Azure ML, by torchrun, and again after one was lost."""
+"""Several hosts train together: started as by Azure ML, by torchrun, or again after one is lost."""
 
 import re
 import subprocess

@@ -79,7 +79,9 @@ from train_pytorch_model.machine.launch import Agent
 
 if __name__ == "__main__":
     nodes, node_rank, port, *arguments = sys.argv[1:]
-    agent = Agent(3 - int(nodes), int(nodes), int(node_rank), master_addr="127.0.0.1", master_port=int(port))
+    agent = Agent(
+        3 - int(nodes), int(nodes), int(node_rank), master_addr="127.0.0.1", master_port=int(port)
+    )
     sys.exit(start_workers(agent, ["train", *arguments]))
 """
 

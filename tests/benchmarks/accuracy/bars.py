@@ -1,4 +1,4 @@
-"""Paint elongated images whose category is a bar at the left edge: a centre crop does not show it."""
+"""Paint elongated images whose category is a bar at the left edge, which a centre crop cuts off."""
 
 import argparse
 from pathlib import Path

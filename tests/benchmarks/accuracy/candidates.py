@@ -168,7 +168,7 @@ def random_head(training: Training) -> nn.Module:
 
 
 def head_of_length(length: float) -> Prepare:
-    """Start the head's weights at random, scaled so that their mean norm per category is `length`."""
+    """Start the head's weights at random, scaled to a mean norm of `length` per category."""
 
     def prepare(training: Training) -> nn.Module:
         weight = ours.head_of(
@@ -205,7 +205,7 @@ def all_of(*changes: Prepare) -> Prepare:
 
 
 def filters_of_length(length: float | None) -> Prepare:
-    """Start filters before a batch norm at this norm, or with None as the model directory has them."""
+    """Start filters before a batch norm at this norm; with None, as the model directory does."""
 
     def prepare(training: Training) -> nn.Module:
         given = build_model(
@@ -229,7 +229,7 @@ def decay_all(training: Training) -> nn.Module:
 
 
 def trivial_augment() -> Prepare:
-    """Each training image is changed in one random way, such as rotated (Müller and Hutter 2021)."""
+    """Change each training image in one random way, such as a rotation (Müller and Hutter 2021)."""
     transform = v2.TrivialAugmentWide(interpolation=v2.InterpolationMode.BILINEAR, fill=127)
 
     def prepare(training: Training) -> nn.Module:

@@ -91,7 +91,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Result:
-    """One contender, one seed: accuracies as fractions and loss in nats, over all held-out images."""
+    """One contender and seed: accuracies as fractions, loss in nats, over all held-out images."""
 
     contender: str
     seed: int

@@ -35,7 +35,7 @@ Pictures = Mapping[str, Sequence[Path | bytes]]
 
 
 def in_folders(root: Path, num_categories: int) -> Pictures:
-    """Return the PNGs of the largest folders, by folder, without those of more than `MAX_SIDE` px."""
+    """Return the PNGs of the largest folders, by folder; none has more than `MAX_SIDE` px."""
     found = {
         folder.name: [path for path in sorted(folder.rglob("*.png")) if _is_small(path)]
         for folder in sorted(root.iterdir())
@@ -64,7 +64,7 @@ def textures(archive_path: Path, fewest: int) -> Pictures:
 def write(
     pictures: Pictures, output: Path, most: int, trained_share: float, parts: int = 1
 ) -> None:
-    """Split at most `most` pictures of each category; write each cut into `parts` rows and columns."""
+    """Split at most `most` pictures of each category; cut each into `parts` rows and columns."""
     random = np.random.default_rng(SEED)
     for category, found in pictures.items():
         chosen = random.permutation(len(found))[:most]

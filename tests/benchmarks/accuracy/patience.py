@@ -1,4 +1,4 @@
-"""Accuracy lost to early stopping: recorded curves of full trainings, replayed with less patience."""
+"""Accuracy lost to early stopping: curves of full trainings, replayed with less patience."""
 
 import argparse
 import json

@@ -253,7 +253,7 @@ def test_memory_is_planned_for_what_is_cached(
     largest: Framing,
     kept: int,
 ) -> None:
-    """Without random crops, the framed image: at the largest size, or unscaled if that is smaller."""
+    """Without random crops, the framed image: at the largest size, or unscaled if smaller."""
     early = Framing(8, 8, 0.875)
     prepared = for_training(decided_recipe(augmentation=augmentation), early, largest)
     with open_caches(PLAN, ALONE) as caches:

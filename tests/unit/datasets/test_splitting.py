@@ -163,7 +163,8 @@ def test_a_single_image_cannot_be_split(rows: list[int]) -> None:
     with pytest.raises(InvalidDatasetError) as raised:
         split(images, HALVES, seed=1, stratified=True)
     assert str(raised.value) == (
-        'Input image directory "data" is not valid, reason: it has too few images: each part of a split'
+        'Input image directory "data" is not valid, reason: it has too few images: each part of'
+        " a split"
         " needs one."
     )
 
@@ -312,8 +313,7 @@ def test_an_unreadable_image_leaves_no_output(tmp_path: Path) -> None:
         write_split(images, (tmp_path / "1", tmp_path / "2"))
     assert str(raised.value) == (
         f"{images.title} is not valid, reason: image 'green/2.png': the file cannot be read: No"
-        " such file or"
-        " directory."
+        " such file or directory."
     )
     assert [*tmp_path.glob("[12]")] == []
 

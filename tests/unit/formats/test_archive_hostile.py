@@ -181,7 +181,10 @@ def test_more_bytes_in_total_than_allowed_are_refused(tmp_path: Path, kind: str)
 def test_a_compression_ratio_above_the_limit_is_refused(tmp_path: Path, kind: str) -> None:
     path = pack(tmp_path / "archive", {"black.png": bytes(1 << 20)}, kind)
     assert len(listed(path).file_names) == 1  # below the size at which the ratio is checked
-    message = f"it unpacks to more than 200 times its {path.stat().st_size:,} bytes. No archive of images does."
+    message = (
+        f"it unpacks to more than 200 times its {path.stat().st_size:,} bytes. No archive of"
+        f" images does."
+    )
     assert refused(path, RATIO_FROM_BYTES=1 << 19) == message
 
 

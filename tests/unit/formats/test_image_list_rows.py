@@ -134,7 +134,8 @@ def test_an_image_given_only_by_url_is_not_fetched(
 ) -> None:
     with pytest.raises(
         MalformedFileError,
-        match=r"images.lst:1: no file_name in 'image_info'. Images are not fetched from the network; convert",
+        match=r"images.lst:1: no file_name in 'image_info'. Images are not fetched from the"
+        r" network; convert",
     ):
         read_image_list(write(tmp_path, [{"image_info": reference, "category": "round"}]))
 

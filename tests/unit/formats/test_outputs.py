@@ -1,4 +1,4 @@
-"""Output directories that are complete or absent, and copies that read back as they were written."""
+"""Output directories are complete or absent, and copies read back as they were written."""
 
 import errno
 import os
@@ -49,13 +49,15 @@ def test_an_output_that_is_not_free_is_refused(tmp_path: Path) -> None:
     (tmp_path / "dangling").symlink_to("nowhere/at/all")
     for name, message in {
         "file": "is a file. Name a directory that is new or empty.",
-        "full": "is not empty: it holds a, b, c …. Nothing is ever overwritten; name a directory that is"
-        " new or empty.",
+        "full": "is not empty: it holds a, b, c …. Nothing is ever overwritten; name a directory"
+        " that is new or empty.",
         "few": "is not empty: it holds a. Nothing is ever overwritten;",
-        "unfinished": "holds an unfinished result (_incomplete is present) of a program that is running, or"
-        " was stopped. Wait for it, delete the directory, or name another.",
-        "scores.csv": f"will be a directory, but is named like a file. Name it {tmp_path / 'scores'}.",
-        "dangling": "cannot be written: No such file or directory. Name a directory that is new or empty.",
+        "unfinished": "holds an unfinished result (_incomplete is present) of a program that is"
+        " running, or was stopped. Wait for it, delete the directory, or name another.",
+        "scores.csv": f"will be a directory, but is named like a file. Name it"
+        f" {tmp_path / 'scores'}.",
+        "dangling": "cannot be written: No such file or directory. Name a directory that is new or"
+        " empty.",
         "file/inside": "cannot be written: Not a directory. Name a directory that is new or empty.",
         "a" * 300: "cannot be written: File name too long.",
     }.items():
@@ -108,9 +110,8 @@ def test_a_full_disk_leaves_nothing_and_says_so(tmp_path: Path) -> None:
         write()
     assert raised.value.exit_status == 4
     assert str(raised.value) == (
-        f"--output {output} cannot be finished, and nothing is left of it: [Errno 28] No space left"
-        " on"
-        " device: 'half'."
+        f"--output {output} cannot be finished, and nothing is left of it: [Errno 28] No space"
+        " left on device: 'half'."
     )
     assert list(tmp_path.iterdir()) == []
 

@@ -83,7 +83,8 @@ def test_the_lock_of_a_dead_process_is_taken_at_once(tmp_path: Path) -> None:
 
 @linux_only
 def test_the_lock_of_a_zombie_is_taken(tmp_path: Path) -> None:
-    code = f"import os, pathlib, sys; sys.path[:] = {sys.path!r}; from {module.__name__} import run_lock\n"
+    code = f"import os, pathlib, sys; sys.path[:] = {sys.path!r}\n"
+    code += f"from {module.__name__} import run_lock\n"
     code += f"with run_lock(pathlib.Path({str(tmp_path)!r})): os._exit(0)"
     with subprocess.Popen([sys.executable, "-c", code]) as ended:
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # dead, but not yet reaped

@@ -95,7 +95,8 @@ def test_early_images_larger_than_the_later_ones_are_refused(tmp_path: Path) -> 
     with pytest.raises(
         InvalidModelDirectoryError,
         match=(
-            r"its recipe names early_size 225; images are trained at 224 x 224 px\. In init-model, give a"
+            r"its recipe names early_size 225; images are trained at 224 x 224 px\. In"
+            r" init-model, give a"
             r" larger --training-size, or a smaller --early-size, or neither\."
         ),
     ):

@@ -60,7 +60,8 @@ def test_categories_that_differ_are_listed_for_both_datasets(tmp_path: Path) -> 
     with pytest.raises(InvalidDatasetError) as raised:
         open_painted(tmp_path)
     assert str(raised.value) == (
-        f'Validation dataset "{tmp_path / "validation"}" is not valid, reason: its categories are not those'
+        f'Validation dataset "{tmp_path / "validation"}" is not valid, reason: its categories'
+        f" are not those"
         " of the training dataset."
         "\nOnly in training:\n  'green'\n  'red'"
         "\nOnly in validation:\n  'crimson'\nBoth need the same category names."
@@ -159,12 +160,10 @@ def test_the_fingerprint_depends_on_image_sizes_but_not_on_flips(tmp_path: Path)
     inputs = open_painted(tmp_path)
     run = inputs.fingerprint(TrainConfig())
     assert run["recipe"] == (  # these very words, or runs in flight could not be resumed
-        "--image-size 32,32 --training-size 32,32 --early-size 32,32 --crop-fraction 1.0 --framing"
-        " crop"
-        " --augmentation none --crop-area 0.08 --label-smoothing 0.0 --cutmix 0.0 --balance-classes"
-        " False"
-        " --freeze-backbone False --background 255,255,255 --optimizer auto --precision auto"
-        " --mean 0.5,0.5,0.5 --std 0.5,0.5,0.5"
+        "--image-size 32,32 --training-size 32,32 --early-size 32,32 --crop-fraction 1.0"
+        " --framing crop --augmentation none --crop-area 0.08 --label-smoothing 0.0 --cutmix 0.0"
+        " --balance-classes False --freeze-backbone False --background 255,255,255 --optimizer"
+        " auto --precision auto --mean 0.5,0.5,0.5 --std 0.5,0.5,0.5"
     )
     assert all(inputs.with_flips(flip).fingerprint(TrainConfig()) == run for flip in (True, False))
     smaller = replace(

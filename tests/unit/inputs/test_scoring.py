@@ -20,7 +20,8 @@ def test_an_untrained_model_cannot_score(tmp_path: Path) -> None:
     with pytest.raises(InvalidModelDirectoryError) as raised:
         open_scoring_inputs(write_model(tmp_path / "model"), data)
     assert str(raised.value) == (
-        f'ModelDirectory "Trained model {tmp_path / "model"}" is invalid. Reason: it is not trained:'
+        f'ModelDirectory "Trained model {tmp_path / "model"}" is invalid. Reason: it is not'
+        f" trained:"
         " model_spec.yaml names no label_map_file. Train it first, with `train`."
     )
 

@@ -178,7 +178,8 @@ def test_an_error_is_wrapped_for_a_terminal_only(
 ) -> None:
     monkeypatch.setattr("sys.stderr", screen(80, is_terminal=is_terminal))
     command = "`init-model --architecture resnet50 --output untrained`"
-    error = f"InvalidModelDirectoryError: There is no such directory.\nTo make an untrained model: run {command}."
+    error = "InvalidModelDirectoryError: There is no such directory.\n"
+    error += f"To make an untrained model: run {command}."
     told = fit_to_stderr(error)
     assert command in told
     assert (max(map(len, told.split("\n"))) <= 80) is is_terminal

@@ -54,7 +54,8 @@ def test_images_too_small_for_the_network_are_refused() -> None:
     network = build("densenet121", False, 2)
     with pytest.raises(
         ParameterError,
-        match=r"^Images of 8 x 8 px are too small for a DenseNet \(.*\)\. In init-model, name a larger --im",
+        match=r"^Images of 8 x 8 px are too small for a DenseNet \(.*\)\. In init-model, name a"
+        r" larger --im",
     ):
         min_local_batch(network, 8, 8)
 

@@ -269,10 +269,9 @@ def test_a_head_for_the_same_number_of_categories_is_kept(untrained: ModelDirect
         pytest.param(lambda state: state.pop("fc.bias"), "fc.bias is missing.", id="half a head"),
         pytest.param(
             lambda state: [state.pop(name) for name in list(state) if name.startswith("layer1.0.")],
-            "layer1.0.conv1.weight is missing; layer1.0.bn1.weight is missing; layer1.0.bn1.bias is"
-            " missing;"
-            " layer1.0.bn1.running_mean is missing; layer1.0.bn1.running_var is missing, and 5"
-            " more.",
+            "layer1.0.conv1.weight is missing; layer1.0.bn1.weight is missing; layer1.0.bn1.bias"
+            " is missing; layer1.0.bn1.running_mean is missing; layer1.0.bn1.running_var is"
+            " missing, and 5 more.",
             id="many",
         ),
     ],
@@ -301,7 +300,8 @@ def test_the_error_names_the_directory_and_the_architecture(
         build_model(replace(untrained, root=tmp_path), tuple("abc"))
     message = str(raised.value)
     assert message.startswith(
-        f'ModelDirectory "Untrained model {tmp_path}" is invalid. Reason: model: conv1.weight is missing; '
+        f'ModelDirectory "Untrained model {tmp_path}" is invalid. Reason: model: conv1.weight is'
+        f" missing; "
     )
     assert message.endswith("more. The weights of a resnet18 are expected.")
 

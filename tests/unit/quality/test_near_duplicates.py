@@ -1,4 +1,4 @@
-"""Copies of an image are found by their hashes, among other images, which are not taken for copies."""
+"""Copies of an image are found by their hashes among other images, which are no copies."""
 
 from collections.abc import Callable
 

@@ -303,7 +303,8 @@ def test_if_an_operation_fits_no_image_the_transformation_is_refused(tmp_path: P
         run(images, tmp_path / "out", ops.RandomCrop(20))
     reason = "Required crop size (20, 20) is larger than input image size (10, 12)"
     assert str(raised.value) == (
-        'TransformationDirectory "Input image transformation T" is invalid. Reason: it cannot be applied to 2'
+        'TransformationDirectory "Input image transformation T" is invalid. Reason: it cannot be'
+        " applied to 2"
         f" of 4 images:\n  blue/0.png: RandomCrop cannot be applied to 12 x 10 pixels: {reason}"
         f"\n  blue/1.png: RandomCrop cannot be applied to 12 x 10 pixels: {reason}"
         "\n Put a Resize before that operation, or change its arguments."

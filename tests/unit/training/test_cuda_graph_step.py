@@ -1,4 +1,4 @@
-"""Which networks can be captured in a CUDA graph: those whose steps never synchronize with the GPU."""
+"""Which networks a CUDA graph can capture: those whose steps never synchronize with the GPU."""
 
 import pytest
 import torch

@@ -217,7 +217,10 @@ def test_the_plan_shows_learning_rates_and_batch_norms(tmp_path: Path) -> None:
     assert of_fine_tuned["Batch norms"] == kept
     params = params_of(fine_tuned.plan, fine_tuned.engine.lr_factors)
     head, body = (f"{0.1 * params[name]:.2g}" for name in ("head_lr_factor", "body_lr_factor"))
-    rates = f"; {head} for the new last layer; {body} for the backbone, the most it tolerates in 5 epochs"
+    rates = (
+        f"; {head} for the new last layer; {body} for the backbone, the most it tolerates in 5"
+        f" epochs"
+    )
     assert of_fine_tuned["Peak LR"].endswith(rates)
     assert float(body) < 0.1
     of_scratch = describe(from_scratch.plan, from_scratch.engine.lr_factors)
