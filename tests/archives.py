@@ -52,7 +52,7 @@ def unpack_archive(path: Path, **limits: int) -> tuple[Unpacked, Listing]:
         for name, value in limits.items():
             patched.setattr(archive, name, value)
         content = extract(path, root)
-    return content, list_unpacked(content)
+    return content, list_unpacked(content).listing
 
 
 def listed(path: Path, **limits: int) -> Listing:

@@ -25,6 +25,7 @@ from train_pytorch_model.config.foreign_options import MEANINGS, REMARKS
 from train_pytorch_model.config.given_values import path_of, typed_values
 from train_pytorch_model.config.options import assemble, options_in
 from train_pytorch_model.config.recipe import Recipe
+from train_pytorch_model.config.table_options import TableOptions
 from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.evaluation.directory import PAGE
@@ -141,18 +142,30 @@ class Model:
             table["error"] = errors
         return pd.DataFrame(table)
 
-    def evaluate(self, folder: AnyPath, output: AnyPath | None = None) -> Evaluated:
-        """Measure the model on a folder of labelled images.
+    def evaluate(
+        self,
+        folder: AnyPath,
+        output: AnyPath | None = None,
+        *,
+        label_column: str | None = None,
+        file_column: str | None = None,
+        split_column: str | None = None,
+    ) -> Evaluated:
+        """Measure the model on a folder of labelled images, or on the images of a table.
 
-        `output` is a directory for the tables and the page; by default they are not kept. Raises
-        `InvalidDatasetError`, `NotLabeledDatasetError`, `OutputDirectoryError`.
+        `output` is a directory for the tables and the page; by default they are not kept. The
+        columns are those of the table; with `split_column`, only the images of the test count.
+        Raises `InvalidDatasetError`, `NotLabeledDatasetError`, `OutputDirectoryError`.
         """
         from train_pytorch_model.distributed.world import World
         from train_pytorch_model.image_classifier.classifier import best_device
         from train_pytorch_model.inference.random_state import kept_random_state
         from train_pytorch_model.stories.evaluate import evaluate
 
-        inputs = open_evaluation_inputs(self.root, path_of("folder", folder))
+        columns = TableOptions(
+            label_column=label_column, file_column=file_column, split_column=split_column
+        )
+        inputs = open_evaluation_inputs(self.root, path_of("folder", folder), columns)
         with TemporaryDirectory() as temporary, kept_random_state():
             root = Path(temporary, "evaluation") if output is None else path_of("output", output)
             numbers = evaluate(inputs, root, World(0, 1, 0, 1, best_device()))

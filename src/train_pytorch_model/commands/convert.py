@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from train_pytorch_model.config.options import OptionalName, OptionalPath, Switch
+from train_pytorch_model.config.table_options import TableOptions
 from train_pytorch_model.datasets import conversion
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.machine.console import logger, set_up
@@ -48,8 +49,7 @@ class Convert:
         labels = conversion.Labels(
             labels=self.labels,
             images=self.images,
-            file_column=self.file_column or "",
-            label_column=self.label_column or "",
+            columns=TableOptions(file_column=self.file_column, label_column=self.label_column),
         )
         with conversion.open_source(self.input, self.output, labels) as source:
             images = source.images

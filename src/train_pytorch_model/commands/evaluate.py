@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from train_pytorch_model.commands.score import OnImages
 from train_pytorch_model.config.options import Switch
+from train_pytorch_model.config.table_options import TableOptions, columns_of
 from train_pytorch_model.evaluation.directory import PAGE
 from train_pytorch_model.evaluation.summary import log_summary
 from train_pytorch_model.inputs import scoring
@@ -17,14 +18,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluate(OnImages):
+class Evaluate(TableOptions, OnImages):
     """Evaluate a trained model on labelled images: metrics, tables and an HTML report."""
 
     EXAMPLE = "--trained-model trained --dataset flowers/test --output evaluation"
 
     dataset: Path
-    """Labelled images, ideally held out from training: one folder per category, an archive
-    of that, or an ImageDirectory."""
+    (
+        "Labelled images, ideally held out from training: one folder per category, images with a"
+        "\n    table, an archive of either, or an ImageDirectory."
+    )
     output: Path
     """Directory for evaluation.html, metrics.json and CSV tables; must be new or empty."""
     quiet: Switch = False
@@ -32,9 +35,10 @@ class Evaluate(OnImages):
 
     def run(self) -> None:
         """Evaluate, and print the main metrics."""
-        self.predict(
-            "evaluate", self._evaluate, scoring.open_evaluation_inputs, "output", self.quiet
-        )
+        self.predict("evaluate", self._evaluate, self._open_inputs, "output", self.quiet)
+
+    def _open_inputs(self, trained_model: Path, dataset: Path) -> ScoringInputs:
+        return scoring.open_evaluation_inputs(trained_model, dataset, columns_of(self))
 
     def _evaluate(self, inputs: ScoringInputs, world: "World") -> None:
         from train_pytorch_model.stories.evaluate import evaluate

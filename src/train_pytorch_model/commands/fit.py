@@ -24,9 +24,8 @@ class Fit(FitOptions):
 
     folder: tyro.conf.Positional[Path]
     (
-        "One folder per category, or images with a labels.csv; may be split into train, val and"
-        " test. An"
-        "\n    archive or a table is unpacked or copied to FOLDER-images."
+        "One folder per category, images with a table, such as labels.csv, or that table; may be"
+        " split into train, val and test. An archive is unpacked to FOLDER-images."
     )
 
     def run(self) -> None:

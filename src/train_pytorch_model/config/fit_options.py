@@ -6,11 +6,12 @@ import tyro
 
 from train_pytorch_model.config.model_options import ModelOptions
 from train_pytorch_model.config.options import OptionalPath, Switch
+from train_pytorch_model.config.table_options import TableOptions
 from train_pytorch_model.config.train_config import TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitOptions(ModelOptions):
+class FitOptions(TableOptions, ModelOptions):
     """The options of `fit`, on the command line and in Python."""
 
     output: OptionalPath = None

@@ -8,21 +8,30 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 
+from train_pytorch_model.config.table_options import TableOptions
 from train_pytorch_model.errors import InvalidDatasetError
-from train_pytorch_model.formats import image_directory, label_table
+from train_pytorch_model.formats import image_directory
 from train_pytorch_model.formats.archive import DIRECTORY_FILES, KINDS, Unpacked, extract
+from train_pytorch_model.formats.automl_list import (
+    ANNOTATIONS_SUFFIX,
+    MLTABLE,
+    annotations_of,
+    read_annotations,
+)
 from train_pytorch_model.formats.image_directory import (
     ImageDirectory,
     images_of,
-    open_image_directory,
 )
-from train_pytorch_model.formats.listing import Listing
+from train_pytorch_model.formats.label_table import read_table
+from train_pytorch_model.formats.labelled_folder import LabelledFiles, open_labelled, read_labelled
 from train_pytorch_model.formats.marks import create_mark, is_abandoned
 from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.formats.outputs import unfinished_error
 from train_pytorch_model.formats.plain_folders import NestedDataSetError, read_plain_folders
 from train_pytorch_model.formats.reading import INCOMPLETE, META, MalformedFileError
 from train_pytorch_model.formats.schema import image_schema
+from train_pytorch_model.formats.table_files import is_usual, tables_in
+from train_pytorch_model.formats.table_rows import TABLE_SUFFIXES
 from train_pytorch_model.formats.writing import UnreadableFileError, copy_file, in_order
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, read_size
 from train_pytorch_model.inputs.unreadable_images import (
@@ -35,7 +44,7 @@ PORT = "Input dataset"
 OUTPUT = "output"
 HINT = (
     f"Convert takes one folder per category, an archive of them ({KINDS}), a CSV table of file"
-    f" names and categories, or AutoML's {label_table.ANNOTATIONS_SUFFIX}."
+    f" names and categories, or AutoML's {ANNOTATIONS_SUFFIX}."
 )
 UNPACKED = ".unpacked-"  # begins the name of the folder of an archive's content
 IMAGES_PER_LINE = 10_000  # in a log
@@ -63,10 +72,8 @@ class Labels:
     """The table of the categories; by default the folder's, if there is one."""
     images: Path | None = None
     """Where the images of a table or list are; by default its own folder."""
-    file_column: str = ""
-    """The table's column of file names; found by its name if empty."""
-    label_column: str = ""
-    """The table's column of categories; found by its name if empty."""
+    columns: TableOptions = field(default_factory=TableOptions)
+    """Which columns of the table say what."""
 
 
 BY_DEFAULT = Labels()
@@ -84,20 +91,19 @@ def open_source(path: Path, output: Path, labels: Labels = BY_DEFAULT) -> Iterat
             yield _open_folder(path, labels)
         elif not os.path.isfile(path):
             raise InvalidDatasetError(title, explain_missing(path, "file or directory"), HINT)
-        elif path.name in label_table.TABLES or path.suffix.lower() in label_table.TABLE_SUFFIXES:
+        elif is_usual(path) or path.suffix.lower() in TABLE_SUFFIXES:
             yield _open_table(path, labels, path)
-        elif path.name == label_table.MLTABLE:
-            yield _open_annotations(label_table.annotations_of(path.parent), labels, path)
-        elif path.suffix.lower() == label_table.ANNOTATIONS_SUFFIX:
+        elif path.name == MLTABLE:
+            yield _open_annotations(annotations_of(path.parent), labels, path)
+        elif path.suffix.lower() == ANNOTATIONS_SUFFIX:
             yield _open_annotations(path, labels, path)
         else:
             with _folder_beside(output) as folder:
-                with _naming(output, OUTPUT):
+                with naming_output(output, OUTPUT):
                     content = extract(path, folder)
-                    images = images_of(list_unpacked(content, labels), path, PORT)
-                yield Source(
-                    images, content.folder, is_unpacked=True, unreadable=content.unreadable
-                )
+                    files = list_unpacked(content, labels)
+                images = images_of(files.listing, path, PORT)
+                yield Source(images, files.root, is_unpacked=True, unreadable=content.unreadable)
     except NestedDataSetError as error:
         hint = f"Unpack it and name one data set, such as {error.name!r}:"
         hint += " folders of images need no conversion."
@@ -106,7 +112,7 @@ def open_source(path: Path, output: Path, labels: Labels = BY_DEFAULT) -> Iterat
         raise InvalidDatasetError(title, str(error), HINT) from error
 
 
-def list_unpacked(content: Unpacked, labels: Labels = BY_DEFAULT) -> Listing:
+def list_unpacked(content: Unpacked, labels: Labels = BY_DEFAULT) -> LabelledFiles:
     """List the images of an archive, by a table or by their folders.
 
     Raises `MalformedFileError`.
@@ -116,20 +122,13 @@ def list_unpacked(content: Unpacked, labels: Labels = BY_DEFAULT) -> Listing:
         raise MalformedFileError(
             "it already contains an ImageDirectory. Unpack it; no conversion is needed."
         )
-    if table := labels.labels or label_table.table_in(folder):
-        listing = label_table.read_table(table, folder, labels.file_column, labels.label_column)
+    if labels.labels:
+        listing = read_table(labels.labels, folder, labels.columns).listing
+        files = LabelledFiles(listing, folder)
     else:
-        listing = read_plain_folders(folder)
-    return replace(listing, ignored={**content.ignored, **listing.ignored})
-
-
-def keep_unpacked(path: Path, output: Path) -> None:
-    """Unpack an archive to a new folder, which is there once it is whole.
-
-    Raises what `unpacked` does.
-    """
-    with unpacked(path, PORT, output, OUTPUT) as inner, _naming(output, OUTPUT):
-        inner.rename(output)
+        files = read_labelled(folder, labels.columns, read_plain_folders)
+    ignored = {**content.ignored, **files.listing.ignored}
+    return replace(files, listing=replace(files.listing, ignored=ignored))
 
 
 def is_archive(path: Path) -> bool:
@@ -186,24 +185,28 @@ def convert(source: Source, output: Path) -> int:
 
 
 def _open_folder(path: Path, labels: Labels) -> Source:
-    if table := labels.labels or label_table.table_in(path):
-        return _open_table(table, labels, path)
-    if os.path.exists(path / label_table.MLTABLE):
-        return _open_annotations(label_table.annotations_of(path), labels, path)
+    if labels.labels:
+        return _open_table(labels.labels, labels, path)
+    if os.path.exists(path / MLTABLE):
+        return _open_annotations(annotations_of(path), labels, path)
     if os.path.exists(path / META):
         raise MalformedFileError("it is already an ImageDirectory; no conversion is needed.")
-    return Source(open_image_directory(path, PORT), path)
+    tables = tables_in(path)
+    if labels.images and tables:
+        return _open_table(tables[0], labels, path)
+    images = open_labelled(path, PORT, labels.columns).images
+    return Source(images, images.root)
 
 
 def _open_table(table: Path, labels: Labels, root: Path) -> Source:
     folder = labels.images or (root if root.is_dir() else root.parent)
-    listing = label_table.read_table(table, folder, labels.file_column, labels.label_column)
+    listing = read_table(table, folder, labels.columns).listing
     return Source(images_of(listing, root, PORT), folder)
 
 
 def _open_annotations(path: Path, labels: Labels, root: Path) -> Source:
     folder = labels.images or path.parent
-    return Source(images_of(label_table.read_annotations(path, folder), root, PORT), folder)
+    return Source(images_of(read_annotations(path, folder), root, PORT), folder)
 
 
 @contextmanager
@@ -215,17 +218,29 @@ def unpacked(path: Path, port: str, output: Path, output_name: str) -> Iterator[
     if not is_archive(path):
         yield path
         return
-    with _folder_beside(output) as folder:
-        try:
-            with _naming(output, output_name):
-                inner = extract(path, folder).folder
-        except MalformedFileError as error:
-            raise InvalidDatasetError(f'{port} "{path}"', str(error)) from error
+    with extracted(path, port, output, output_name) as inner:
         yield inner
 
 
 @contextmanager
-def _naming(output: Path, name: str) -> Iterator[None]:
+def extracted(
+    path: Path, port: str, output: Path, output_name: str, hint: str = ""
+) -> Iterator[Path]:
+    """The content of an archive, in a folder near the output that is removed on exit.
+
+    Raises `InvalidDatasetError`, `UnfinishedOutputError`.
+    """
+    with _folder_beside(output) as folder:
+        try:
+            with naming_output(output, output_name):
+                inner = extract(path, folder).folder
+        except MalformedFileError as error:
+            raise InvalidDatasetError(f'{port} "{path}"', str(error), hint) from error
+        yield inner
+
+
+@contextmanager
+def naming_output(output: Path, name: str) -> Iterator[None]:
     """Name the output that cannot be written for lack of space to unpack."""
     try:
         yield

@@ -2,9 +2,11 @@
 
     photographs/daisy/1.jpg                     one folder per category, or an ImageDirectory
     photographs/1.jpg, photographs/labels.csv   a table of the categories, see `label_table`
-    photographs/train/…, val/…, test/…          parts of any of these forms; a missing one is split off
+    photographs/train/…, val/…, test/…          parts of any of these forms
+    photographs/labels.csv with train/1.jpg     a table for parts in folders, or with a column split
+    photographs/train.csv, photographs/train/…  a table for each part
 
-Nothing is copied: the parts are rows of the folder's listing, the same for the same seed.
+A part that is missing is split off from training. Nothing is copied: the parts are rows of the folder's listing, the same for the same seed.
 """
 
 import os
@@ -12,12 +14,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
+from train_pytorch_model.config.table_options import BY_DEFAULT, TableOptions
 from train_pytorch_model.config.wording import counted, worded
 from train_pytorch_model.datasets.grouping import group_images
 from train_pytorch_model.datasets.splitting import split
+from train_pytorch_model.errors import InvalidDatasetError
 from train_pytorch_model.formats.image_directory import ImageDirectory
-from train_pytorch_model.formats.label_table import open_labelled, table_in
+from train_pytorch_model.formats.labelled_folder import has_labels, open_labelled
+from train_pytorch_model.formats.labelled_rows import SHOWN, some
+from train_pytorch_model.formats.listing import Packer, is_hidden
+from train_pytorch_model.formats.part_names import PARTS, TEST, TRAINING, VALIDATION, parts_of
 from train_pytorch_model.formats.reading import META
+from train_pytorch_model.formats.table_files import part_tables_in, tables_in
+from train_pytorch_model.formats.table_splits import NO_PART
 from train_pytorch_model.formats.writing import write_csv
 from train_pytorch_model.inputs.opening import TRAINING_DATASET, VALIDATION_DATASET
 from train_pytorch_model.inputs.scoring import DATASET
@@ -25,11 +36,6 @@ from train_pytorch_model.machine.console import logger
 from train_pytorch_model.quality.identical_files import MAX_COMPARED
 
 SPLIT = "split.csv"
-PART_NAMES = {
-    "training": ("train", "training"),
-    "validation": ("val", "valid", "validation", "dev"),
-    "test": ("test", "testing", "holdout", "held-out"),
-}
 FRACTION = 0.1  # of the images, for each of validation and test …
 FRACTION_OF_FEW = 0.2  # … and of a folder in which that is less than
 MIN_IMAGES = 5  # of a category
@@ -48,26 +54,83 @@ class Parts:
     test: ImageDirectory
 
 
-def open_parts(folder: Path, seed: int) -> Parts:
+def open_parts(folder: Path, seed: int, columns: TableOptions = BY_DEFAULT) -> Parts:
     """Open the parts; split off 80/10/10 or 60/20/20 what is missing.
 
     Raises `InvalidDatasetError`, `NotLabeledDatasetError`.
     """
-    folders = _part_folders(folder)
-    parts = {part: open_labelled(path, DATASET, HINT) for part, path in folders.items()}
-    if "training" not in parts:
-        parts["training"] = open_labelled(folder, DATASET, HINT)
-    parts["training"].require_labels(HINT)
+    parts = _open_own_parts(folder, columns)
+    parts[TRAINING].require_labels(HINT)
     for part in _unlabelled(parts):
         logger.warning(_about_unlabelled(parts.pop(part), part))
-    missing = [part for part in ("test", "validation") if part not in parts]
+    missing = [part for part in (TEST, VALIDATION) if part not in parts]
     if missing:
-        parts |= _split_off(parts["training"], missing, seed)
+        parts |= _split_off(parts[TRAINING], missing, seed)
     return Parts(
-        replace(parts["training"], port=TRAINING_DATASET),
-        replace(parts["validation"], port=VALIDATION_DATASET),
-        replace(parts["test"], port=DATASET),
+        replace(parts[TRAINING], port=TRAINING_DATASET),
+        replace(parts[VALIDATION], port=VALIDATION_DATASET),
+        replace(parts[TEST], port=DATASET),
     )
+
+
+def _open_own_parts(folder: Path, columns: TableOptions) -> dict[str, ImageDirectory]:
+    """Return the parts that the folder has already, by part: training, and maybe others.
+
+    Raises `InvalidDatasetError`, `NotLabeledDatasetError`.
+    """
+    folders = _part_folders(folder)
+    tables = part_tables_in(folder) if os.path.isdir(folder) else {}
+    if folders and not (tables.get(TRAINING) or has_labels(folders[TRAINING])):
+        whole = _open_whole(folder, folders, columns)
+        if whole:
+            return whole
+    if TRAINING in tables and (folders or len(tables) > 1):
+        return _open_with_tables(folder, folders, tables, columns)
+    if folders:
+        return {
+            part: open_labelled(path, DATASET, columns).images for part, path in folders.items()
+        }
+    labelled = open_labelled(folder, DATASET, columns)
+    if labelled.parts is None:
+        return {TRAINING: labelled.images}
+    return _by_part(labelled.images, labelled.parts, "the table")
+
+
+def _open_whole(
+    folder: Path, folders: Mapping[str, Path], columns: TableOptions
+) -> dict[str, ImageDirectory]:
+    """Return the images of parts in folders that one table beside them labels; none without it."""
+    if not tables_in(folder):
+        return {}
+    labelled = open_labelled(folder, DATASET, columns)
+    images = labelled.images
+    part_of = {path.name: PARTS.index(part) for part, path in folders.items()}
+    parts = labelled.parts
+    if parts is None:
+        first = (name.partition("/")[0] for name in images.file_names)
+        parts = np.asarray([part_of.get(name, NO_PART) for name in first], dtype=np.int8)
+    return _by_part(images, parts, "its folder")
+
+
+def _open_with_tables(
+    folder: Path, folders: Mapping[str, Path], tables: Mapping[str, Path], columns: TableOptions
+) -> dict[str, ImageDirectory]:
+    """Return the parts whose tables are beside their folders, or beside one folder for all."""
+    parts = {}
+    for part in {**folders, **tables}:
+        inner = folders.get(part, folder)
+        labelled = open_labelled(inner, DATASET, columns, tables.get(part))
+        parts[part] = _seen_from(folder, labelled.images)
+    return parts
+
+
+def _seen_from(folder: Path, images: ImageDirectory) -> ImageDirectory:
+    """Return the same images of a folder inside another one, named as from there."""
+    if not images.categories or images.root == folder or (images.root / META).exists():
+        return images
+    prefix = images.root.relative_to(folder).as_posix()
+    names = Packer(f"{prefix}/{name}" for name in images.file_names).finish()
+    return replace(images, root=folder, file_names=names)
 
 
 def _unlabelled(parts: Mapping[str, ImageDirectory]) -> list[str]:
@@ -83,6 +146,27 @@ def _about_unlabelled(images: ImageDirectory, part: str) -> str:
         f"{images.root}: {number} without a category, and not in folders of categories, so they are"
         f" left out; images of the training folder are held out for {part} instead. {score}"
     )
+
+
+def _by_part(images: ImageDirectory, parts: np.ndarray, teller: str) -> dict[str, ImageDirectory]:
+    """Return the images of each part that has some. Raises `InvalidDatasetError`."""
+    without = np.flatnonzero(parts == NO_PART)
+    if len(without):
+        number = counted(len(without), "image is", "images are")
+        first = some([images.file_names[index] for index in without[:SHOWN].tolist()])
+        note = f"{number} for no part, by {teller}, and not used ({first})."
+        images = replace(images, notes=(*images.notes, note))
+    found = {
+        part: images.select(np.flatnonzero(parts == index)) for index, part in enumerate(PARTS)
+    }
+    if not len(found[TRAINING]):
+        raise InvalidDatasetError(images.title, f"{teller} has no image for training.", HINT)
+    # What the folder holds besides images is said once, of the training images.
+    return {
+        part: selected if part == TRAINING else replace(selected, ignored={}, notes=())
+        for part, selected in found.items()
+        if len(selected)
+    }
 
 
 def _split_off(
@@ -101,7 +185,7 @@ def _split_off(
         part: replace(images, ignored={}, notes=())
         for part, images in zip(missing, split_off, strict=True)
     }
-    return {"training": rest, **parts}
+    return {TRAINING: rest, **parts}
 
 
 def write_split(path: Path, parts: Parts) -> None:
@@ -120,12 +204,12 @@ def write_split(path: Path, parts: Parts) -> None:
 
 
 def _part_folders(folder: Path) -> dict[str, Path]:
-    """Return the folders of the parts by part, if training and another one are there; else none."""
+    """Return the folders of the parts by part, if training is there and another one, or its table."""
     is_readable = os.access(f"{folder}/", os.R_OK | os.X_OK)
-    if not is_readable or (folder / META).exists() or table_in(folder):
+    if not is_readable or not os.path.isdir(folder) or (folder / META).exists():
         return {}  # opening the folder says what is wrong with it
-    inner = {path.name.lower(): path for path in folder.iterdir() if path.is_dir()}
-    folders = {
-        part: inner[name] for part, names in PART_NAMES.items() for name in names if name in inner
-    }
-    return folders if "training" in folders and len(folders) > 1 else {}
+    inner = sorted(path for path in folder.iterdir() if path.is_dir())
+    part_of = parts_of([path.name for path in inner if not is_hidden(path.name)])
+    folders = {part_of[path.name]: path for path in inner if path.name in part_of}
+    is_split = len(folders) > 1 or TRAINING in part_tables_in(folder)
+    return folders if TRAINING in folders and is_split else {}

@@ -24,10 +24,10 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import cast
 
-from train_pytorch_model.formats.label_table import TABLES
 from train_pytorch_model.formats.listing import SUFFIXES, is_hidden, suffix_of
 from train_pytorch_model.formats.reading import META, MalformedFileError, is_inner_path, one_line
 from train_pytorch_model.formats.schema import SCHEMA
+from train_pytorch_model.formats.table_files import is_table
 from train_pytorch_model.machine.console import logger
 
 KINDS = ".zip, .tar, .tar.gz, .tgz, .tar.bz2, .gz, .bz2"
@@ -109,7 +109,7 @@ def extract(path: Path, root: Path) -> "Unpacked":
 
 
 def _is_data(name: str) -> bool:
-    return suffix_of(name) in SUFFIXES or name in DIRECTORY_FILES or name in TABLES
+    return suffix_of(name) in SUFFIXES or name in DIRECTORY_FILES or is_table(PurePosixPath(name))
 
 
 class Unpacked:
@@ -163,7 +163,9 @@ class Unpacked:
         except FileExistsError as error:
             repeated = Path(error.filename).relative_to(self.root).as_posix()
             raise MalformedFileError(f"it holds {repeated!r} twice.") from None
-        if is_folder or (suffix_of(name) not in SUFFIXES and parts[-1] not in TABLES):
+        if is_folder or (
+            suffix_of(name) not in SUFFIXES and not is_table(PurePosixPath(parts[-1]))
+        ):
             return ""
         inner = "/".join(parts)
         self._add_size(inner, size)

@@ -155,6 +155,7 @@ class ImageDirectory(Listing):
             return
         if self.categories:
             hint = f"{loose:,} images are beside its folders, and {len(self):,} in them. {hint}"
+        hint = " ".join([*self.notes, hint])
         raise NotLabeledDatasetError(f"{self.port} {self.root}", hint)
 
     def read_rows(self) -> Iterator[tuple[str, dict[str, Any]]]:

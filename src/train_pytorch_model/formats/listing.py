@@ -27,6 +27,7 @@ LINKED = "links to files outside, which are not followed (`cp -rL` makes a copy 
 UNUSABLE_LINK = "links to folders or to nothing"
 IMAGE = ""  # not ignored …
 FOLDER = "folders"  # … and neither are these
+UNPACKED_RECORD = ".unpacked.json"  # of `fit`: of which archive a folder is; no hidden entry
 _NUMBER = re.compile(r"\d+")
 SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".ppm", ".bmp", ".pgm"}
@@ -110,7 +111,8 @@ class Listing:
     columns: tuple[str, ...]  # the columns of a row except the image column
     ignored: Mapping[str, int]  # description of the entries that were skipped → their count
     repeated: int = 0  # the number of rows whose file has an earlier row; all are listed
-    notes: tuple[str, ...] = ()  # sentences about how the folders were understood
+    notes: tuple[str, ...] = ()  # sentences about how the folders and tables were understood
+    origin: str = ""  # where the categories are from, if not from the names of folders
 
 
 def check_category_names(names: Sequence[str]) -> None:
@@ -229,6 +231,8 @@ def list_folder(
         with os.scandir(path) as entries:
             for entry in entries:
                 name = entry.name
+                if name == UNPACKED_RECORD:
+                    continue
                 is_named_like_image = suffix_of(name) in SUFFIXES and not is_hidden(name)
                 # Nearly all entries are regular files; the others are worth more calls.
                 if is_named_like_image and entry.is_file(follow_symlinks=False):

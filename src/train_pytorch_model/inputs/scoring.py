@@ -5,8 +5,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from train_pytorch_model.config.recipe import MAX_IMAGE_SIZE, MIN_IMAGE_SIZE, sides
-from train_pytorch_model.config.wording import bulleted, parameter, worded
+from train_pytorch_model.config.table_options import BY_DEFAULT, TableOptions
+from train_pytorch_model.config.wording import bulleted, counted, parameter, worded
 from train_pytorch_model.errors import InvalidDatasetError, ParameterError
 from train_pytorch_model.formats import image_directory, listing
 from train_pytorch_model.formats.image_directory import (
@@ -14,9 +17,10 @@ from train_pytorch_model.formats.image_directory import (
     images_of,
     open_image_directory,
 )
-from train_pytorch_model.formats.label_table import open_labelled
+from train_pytorch_model.formats.labelled_folder import LabelledImages, open_labelled
 from train_pytorch_model.formats.listing import missing_names
 from train_pytorch_model.formats.model_directory import SPEC, ModelDirectory, open_model_directory
+from train_pytorch_model.formats.part_names import PARTS, TEST
 from train_pytorch_model.formats.reading import INCOMPLETE, META, MalformedFileError
 from train_pytorch_model.image_classifier.architectures import family_of
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
@@ -96,13 +100,35 @@ def _open_as_categories(path: Path, port: str, known: Collection[str]) -> ImageD
         return None
 
 
-def open_evaluation_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
+def open_evaluation_inputs(
+    trained_model: Path, dataset: Path, columns: TableOptions = BY_DEFAULT
+) -> ScoringInputs:
     """Open both; the images get the model's categories, in its order.
 
-    Raises `InvalidModelDirectoryError`, `InvalidDatasetError`, `NotLabeledDatasetError`.
+    Of a table's parts, all are evaluated, or the test, if the user names the column. Raises
+    `InvalidModelDirectoryError`, `InvalidDatasetError`, `NotLabeledDatasetError`.
     """
     model = open_trained(trained_model)
-    return evaluation_inputs(model, open_labelled(dataset, DATASET, known=model.categories))
+    labelled = open_labelled(dataset, DATASET, columns, known=model.categories)
+    return evaluation_inputs(model, _images_to_evaluate(labelled, columns))
+
+
+def _images_to_evaluate(labelled: LabelledImages, columns: TableOptions) -> ImageDirectory:
+    """Return the images of the test, if the user names the column of parts; else all."""
+    images = labelled.images
+    if labelled.parts is None:
+        return images
+    is_test = labelled.parts == PARTS.index(TEST)
+    if columns.split_column:
+        if not is_test.any():
+            reason = f"its column {columns.split_column!r} is for no image {TEST!r}."
+            raise InvalidDatasetError(images.title, reason)
+        return images.select(np.flatnonzero(is_test))
+    note = (
+        f"its table tells {counted(int(is_test.sum()), 'image', 'images')} for the test, and all"
+        f" {len(images):,} are evaluated. {parameter('split_column')} takes those of the test."
+    )
+    return replace(images, notes=(*images.notes, note))
 
 
 def evaluation_inputs(model: ModelDirectory, images: ImageDirectory) -> ScoringInputs:

@@ -15,18 +15,21 @@ from train_pytorch_model import __version__
 from train_pytorch_model.config.fit_options import FitOptions
 from train_pytorch_model.config.model_options import ModelOptions
 from train_pytorch_model.config.options import arguments_of
+from train_pytorch_model.config.table_options import columns_of
 from train_pytorch_model.config.wording import parameter
-from train_pytorch_model.datasets.conversion import convert, is_archive, keep_unpacked, open_source
 from train_pytorch_model.datasets.one_folder import open_parts
+from train_pytorch_model.datasets.unpacking import keep_unpacked
 from train_pytorch_model.distributed.processes import run_in_processes
-from train_pytorch_model.errors import FailedToDownloadFilesError
+from train_pytorch_model.errors import FailedToDownloadFilesError, InvalidDatasetError
 from train_pytorch_model.evaluation.metrics import Evaluation
 from train_pytorch_model.evaluation.summary import log_summary
+from train_pytorch_model.formats import listing
 from train_pytorch_model.formats.failed_run import recorded_failures
 from train_pytorch_model.formats.model_directory import open_model_directory
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.formats.reading import META
 from train_pytorch_model.formats.run_folder import UNTRAINED, RunFolder
+from train_pytorch_model.formats.table_files import SPREADSHEETS, is_table
 from train_pytorch_model.formats.trained_directory import EVALUATION
 from train_pytorch_model.inputs import opening, scoring
 from train_pytorch_model.inputs.check_model_options import check_model_options
@@ -86,7 +89,7 @@ def fit(
 def _open(folder: Path, model: Path, options: FitOptions) -> OpenedInputs | None:
     """Open the images and make the untrained model; None if this same call has done everything."""
     parameters = options.parameters
-    parts = open_parts(_images_of(folder), parameters.random_seed)
+    parts = open_parts(_images_of(folder), parameters.random_seed, columns_of(options))
     training, validation = opening.with_same_categories(parts.training, parts.validation)
     scoring.check_test(training, parts.test)
     counts = ", ".join(f"{len(images):,} for {name}" for name, images in vars(parts).items())
@@ -111,19 +114,20 @@ def _open(folder: Path, model: Path, options: FitOptions) -> OpenedInputs | None
 
 
 def _images_of(folder: Path) -> Path:
-    """Return the folder of the images; those of an archive are unpacked, unless they have been."""
-    if not os.path.isfile(folder):
+    """Return the folder or the table of the images; those of an archive are unpacked beside it.
+
+    Raises `InvalidDatasetError`, `OutputDirectoryError`.
+    """
+    if not os.path.isfile(folder) or is_table(folder):
         return folder
+    if listing.suffix_of(folder.name) in SPREADSHEETS:
+        raise InvalidDatasetError(
+            f'{scoring.DATASET} "{folder}"',
+            "it is a spreadsheet, which is not read.",
+            "Save it as CSV in the same folder, and name that.",
+        )
     images = beside(folder, "images")
-    is_packed = is_archive(folder)
-    if _is_complete(images) or (is_packed and images.exists()):
-        logger.info(f"The images in {images} are used, which is there already.")
-    elif is_packed:  # as it is: it may hold parts, and files keep their names
-        keep_unpacked(folder, images)
-        logger.info(f"{folder} is now unpacked in {images}")
-    else:
-        with open_source(folder, images) as source:
-            logger.info(f"{folder}: {convert(source, images):,} images are now in {images}")
+    keep_unpacked(folder, images)
     return images
 
 

@@ -86,9 +86,9 @@ def test_a_table_may_give_the_categories(tmp_path: Path) -> None:
 def test_images_without_categories_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NotLabeledDatasetError, match=r"labels\.csv"):
         open_parts(paint_folders(tmp_path / "photographs", 5) / "red", seed=1)
-    (tmp_path / "photographs/labels.csv").write_text("a,b,c\n1,2,3\n")
-    with pytest.raises(InvalidDatasetError, match="which column of"):
-        open_parts(tmp_path / "photographs", seed=1)
+    (tmp_path / "photographs/red/labels.csv").write_text("a,b,c\n1,2,3\n")
+    with pytest.raises(InvalidDatasetError, match=r"which column of labels.csv has the categories"):
+        open_parts(tmp_path / "photographs/red", seed=1)
 
 
 @pytest.mark.parametrize("part", ["val", "test"])

@@ -80,7 +80,7 @@ def test_outer_folders_around_everything_are_skipped(
     path = pack(tmp_path / "archive", {name: name.encode() for name in names}, kind)
     (tmp_path / "root").mkdir()
     unpacked = extract(path, tmp_path / "root")
-    listing = list_unpacked(unpacked)
+    listing = list_unpacked(unpacked).listing
     assert unpacked.folder == tmp_path / "root" / around
     assert list(listing.file_names) == taken
     assert sorted(contents(path).values()) == sorted(name.encode() for name in names)

@@ -1,13 +1,12 @@
 """AutoML's JSONL: rows, labels, image locations and invalid rows."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from train_pytorch_model.formats.label_table import annotations_of, read_annotations
+from train_pytorch_model.formats.automl_list import read_annotations
 from train_pytorch_model.formats.listing import UNLABELLED
 from train_pytorch_model.formats.present_files import PresentFiles
 from train_pytorch_model.formats.reading import MalformedFileError
@@ -209,77 +208,8 @@ def test_conflicting_labels_of_one_image_are_refused(tmp_path: Path) -> None:
     assert message in refused(write(tmp_path, *rows, images=("a.jpg",)))
 
 
-def test_labels_on_only_some_images_are_refused(tmp_path: Path) -> None:
+def test_images_without_a_label_are_left_out_if_others_have_one(tmp_path: Path) -> None:
     rows = [{"image_url": "a.jpg", "label": "x"}, {"image_url": "b.jpg"}]
-    message = (
-        "1 rows of train.jsonl cannot be used:\n  image 'b.jpg' has no label, but others do.\n"
-    )
-    assert refused(write(tmp_path, *rows, images=("a.jpg", "b.jpg"))) == message
-
-
-def test_invalid_rows_are_listed_together_and_counted(tmp_path: Path) -> None:
-    lines = refused(
-        write(tmp_path, *[{"image_url": f"{index}.jpg"} for index in range(12)])
-    ).splitlines()
-    assert lines[0] == "12 rows of train.jsonl cannot be used:"
-    assert lines[10:] == ["  train.jsonl:10: image '9.jpg' does not exist.", "  and 2 more"]
-
-
-def test_an_overlong_line_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path, '{"image_url": "a.jpg"}', "x" * ((1 << 20) + 1), images=("a.jpg",))
-    assert refused(path) == "train.jsonl:2: more than 1,048,576 bytes in a line."
-
-
-def test_a_list_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "train.jsonl").mkdir()
-    assert refused(tmp_path / "train.jsonl") == "it cannot be read: Is a directory."
-
-
-# ── MLTable ──────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_an_mltable_names_its_list(tmp_path: Path) -> None:
-    path = write(tmp_path)
-    (tmp_path / "MLTable").write_text(
-        "paths:\n  - file: ./train.jsonl\ntransformations:\n  - read_json_lines:\n      encoding:"
-        " utf8\n"
-    )
-    assert annotations_of(tmp_path) == path
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("paths: []", "MLTable should name one .jsonl file under paths and names []."),
-        ("{}", "MLTable should name one .jsonl file under paths and names []."),
-        ("paths: train.jsonl", "MLTable should name one .jsonl file under paths and names []."),
-        ("paths: [train.jsonl]", "MLTable should name one .jsonl file under paths and names []."),
-        (
-            "paths: [pattern: ./*.csv]",
-            "MLTable should name one .jsonl file under paths and names [None].",
-        ),
-        (
-            "paths: [file: a.csv]",
-            "MLTable should name one .jsonl file under paths and names ['a.csv'].",
-        ),
-        (
-            "paths: [file: a.jsonl, file: b.jsonl]",
-            "MLTable should name one .jsonl file under paths and names ['a.jsonl', 'b.jsonl'].",
-        ),
-        ("paths: [file: ../a.jsonl]", "'../a.jsonl' is not a path inside the directory."),
-        ("paths: [file: 'azureml://x/a.jsonl']", "azureml://x/a.jsonl is missing."),
-        ("paths: [", "MLTable is not valid YAML: "),
-    ],
-)
-def test_an_mltable_without_one_jsonl_file_is_refused(
-    tmp_path: Path, text: str, message: str
-) -> None:
-    (tmp_path / "MLTable").write_text(text)
-    with pytest.raises(MalformedFileError) as raised:
-        annotations_of(tmp_path)
-    assert str(raised.value).startswith(message)
-
-
-def test_a_name_too_long_for_the_file_system_is_missing(tmp_path: Path) -> None:
-    name = "x" * (os.pathconf(tmp_path, "PC_NAME_MAX") + 1)
-    assert f"image '{name}' does not exist." in refused(write(tmp_path, {"image_url": name}))
+    listing = read_annotations(write(tmp_path, *rows, images=("a.jpg", "b.jpg")))
+    assert list(listing.file_names) == ["a.jpg"]
+    assert listing.ignored == {"images without a category in their row ('b.jpg')": 1}
