@@ -2,12 +2,6 @@
 
 import errno
 import json
-import signal
-import sqlite3
-import subprocess
-import sys
-import time
-from contextlib import closing, suppress
 from pathlib import Path
 
 import mlflow
@@ -20,21 +14,6 @@ from train_pytorch_model.tracking.mlflow_run import MlflowRun
 pytestmark = pytest.mark.filterwarnings(
     "ignore::Warning:sqlalchemy", "ignore::Warning:mlflow"
 )  # not ours
-
-OPEN_A_RUN = """
-from pathlib import Path
-from train_pytorch_model.tracking.mlflow_run import MlflowRun
-from train_pytorch_model.tracking.tracker import RunDescription
-MlflowRun(RunDescription("trained", {}), Path("mlflow_run"), 1_000)
-"""
-
-
-def is_half_made(database: Path) -> bool:
-    """Whether MLflow is copying a table of its first version into one of a later version."""
-    copies = "SELECT count(*) FROM sqlite_master WHERE name LIKE '%alembic_tmp%'"
-    with suppress(sqlite3.OperationalError), closing(sqlite3.connect(database)) as connection:
-        return bool(connection.execute(copies).fetchone()[0])
-    return False
 
 
 def test_a_local_database_has_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -91,18 +70,3 @@ def test_a_database_that_cannot_be_written_fails_at_once(
     with pytest.raises(IsADirectoryError) as caught:  # MLflow itself retries for minutes
         MlflowRun(DESCRIPTION, tmp_path / "mlflow_run", 1_000)
     assert caught.value.filename == str(tmp_path)
-
-
-def test_a_process_killed_while_it_creates_the_database_leaves_none(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    database = tmp_path / "mlflow.db"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
-    with subprocess.Popen([sys.executable, "-c", OPEN_A_RUN], cwd=tmp_path) as process:
-        while not any(is_half_made(partial) for partial in tmp_path.glob("*.partial")):
-            assert process.poll() is None
-            time.sleep(0.001)
-        process.send_signal(signal.SIGKILL)
-    assert not database.exists()
-    MlflowRun(DESCRIPTION, tmp_path / "mlflow_run", 1_000)
-    assert len(mlflow.MlflowClient().search_experiments()) == 2
