@@ -84,6 +84,7 @@ def measure(inputs: TrainingInputs, world: World) -> dict[str, Any]:
     """Make all measurements of one process; return them as plain values."""
     return {
         "rank": world.rank,
+        "place": [world.local_rank, world.local_size, world.threads.count],
         "validated": {str(size): validate(inputs, world, size) for size in (2, 4, 16)},
         "trained": train_an_epoch(inputs, world),
         "fine_tuning": start_fine_tuning(inputs, world),

@@ -13,6 +13,7 @@ from tests.ranks.checks import (
     grey_of,
 )
 from tests.ranks.conftest import Records
+from train_pytorch_model.machine.cores import usable_cores
 
 SEVERAL = pytest.mark.parametrize("size", [2, 3])
 
@@ -124,6 +125,15 @@ def test_a_loss_that_is_not_finite_ends_all_processes_at_the_same_step(
     assert ends[0]["message"] == "The training loss is no longer a finite number"
     assert ends[0]["step"] > 0
     assert ends == [ends[0]] * size
+
+
+@SEVERAL
+def test_processes_see_how_many_share_their_machine_whatever_the_launcher_says(
+    records: Records, size: int
+) -> None:
+    threads = max(1, usable_cores() // size)
+    expected = [[local_rank, size, threads] for local_rank in range(size)]
+    assert [record["place"] for record in records[size]] == expected
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])

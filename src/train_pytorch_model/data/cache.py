@@ -30,7 +30,7 @@ class SharedCache:
 
     file: int  # the descriptor; -1 for memory of this process alone
     plan: CachePlan
-    process: int  # the number, from 0, of this one of the machine's processes
+    process: int  # the number, from 0, of this one among those who have opened it
     num_processes: int
 
 

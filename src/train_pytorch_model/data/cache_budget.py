@@ -27,10 +27,12 @@ def plan_cache(
     epochs: int,
     readers: int = 0,
     views: Views | None = None,
+    files: int = 1,
 ) -> CachePlan:
     """Decide what is cached.
 
-    Features of `views` are, if all fit, and then images, unless memory holds too few.
+    Features of `views` are, if all fit, and then images, unless memory holds too few. The processes
+    of the machine need so many files, each with a cache of its own.
     """
     num_training, num_validation = (
         int(images.rows[-1]) + 1 for images, _ in (training, validation)
@@ -39,7 +41,7 @@ def plan_cache(
     if epochs == 1:
         return replace(plan, summary="each image once: there is one epoch")
 
-    budget = int(available_memory() * MEMORY_FRACTION)
+    budget = int(available_memory() * MEMORY_FRACTION / files)
     feature_bytes = views.num_bytes * plan.num_images if views else 0
     if views and feature_bytes <= budget:
         plan = replace(plan, views=views)

@@ -27,7 +27,7 @@ class CachePlan:
 
     num_training: int  # rows of the dataset, some of which may be left out
     num_validation: int
-    budget: int  # bytes, for all processes of the machine; 0 without a cache
+    budget: int  # bytes, for all processes that share the cache; 0 without a cache
     summary: str
     readers: int = 0  # reader processes per training process; 0 if it reads images itself
     views: Views | None = None

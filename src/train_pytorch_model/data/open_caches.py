@@ -1,7 +1,9 @@
-"""The caches of a run: opened by all processes of a machine, which share one file."""
+"""The caches of a run: opened by the processes of a machine, which share one file.
+
+Its sharers are those who have opened it, counted among themselves: each fills its own part.
+"""
 
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -62,7 +64,7 @@ def _map_caches(shared: SharedCache, plan: CachePlan) -> Caches:
     """Map the file of a machine's processes into this one. Raises `OSError`."""
     cache = DecodeCache(shared, plan.readers)  # with readers, only to read their hashes
     images = None if plan.readers else cache
-    is_first = shared.file < 0 or shared.process == 0  # of the processes that share it
+    is_first = shared.process == 0
     return Caches(
         training=DatasetCache(images),
         validation=DatasetCache(images, first=plan.num_training),
@@ -73,39 +75,56 @@ def _map_caches(shared: SharedCache, plan: CachePlan) -> Caches:
 
 
 class _Offer(NamedTuple):
-    """A file that the first process of a machine has made for the others."""
+    """A file that the first of the processes that can share one has made for all of them."""
 
     path: str
     inode: int
     plan: CachePlan
 
 
-def _open_shared(plan: CachePlan, world: World, stack: ExitStack) -> SharedCache | None:
-    """Open the cache shared by all processes of a machine; None without one, or if that fails.
+class _Opened(NamedTuple):
+    """An offered file, as this process has opened it."""
 
-    Its file has no name, and nothing of it outlives the run. The plan of a machine's first process
+    file: int
+    plan: CachePlan
+    maker: int  # the rank of the process that has made it
+
+
+def _open_shared(plan: CachePlan, world: World, stack: ExitStack) -> SharedCache | None:
+    """Open the cache that processes of a machine share; None without one, or if that fails.
+
+    Its file has no name, and nothing of it outlives the run. The plan of the process that makes it
     counts.
     """
     if not hasattr(os, "memfd_create"):
         # macOS and Windows: each process fills a cache that nobody else sees.
-        return None if plan.is_empty else SharedCache(-1, plan, world.local_rank, world.local_size)
+        return None if plan.is_empty else SharedCache(-1, plan, process=0, num_processes=1)
+    sharers = world.memory_sharers
     offer = None
-    if world.local_rank == 0 and not plan.is_empty:
+    if world.rank == sharers[0] and not plan.is_empty:
         with suppress(OSError):
             offer = _make_file(plan, stack)
+    offers = world.gather([offer])
+    opened = _open_offered(offers[sharers[0]], sharers[0], stack)
+    # Until all have told what they have opened, the first one keeps the file open.
+    makers = world.gather([opened.maker if opened else None])
+    if opened is None:
+        return None
+    users = [rank for rank, maker in enumerate(makers) if maker == opened.maker]
+    return SharedCache(opened.file, opened.plan, users.index(world.rank), len(users))
 
-    cache = None
-    machine = socket.gethostname()
-    for host, offered in world.gather([(machine, offer)]):
-        if host == machine and offered is not None:
-            with suppress(OSError):
-                file = os.open(offered.path, os.O_RDWR)
-                stack.callback(os.close, file)
-                # Another container may have a process of that number.
-                if os.fstat(file).st_ino == offered.inode:
-                    cache = SharedCache(file, offered.plan, world.local_rank, world.local_size)
-    world.barrier()  # until then, the first process keeps the file open
-    return cache
+
+def _open_offered(offer: _Offer | None, maker: int, stack: ExitStack) -> _Opened | None:
+    """Open a file until the stack is closed; None without one, or if that fails."""
+    if offer is None:
+        return None
+    with suppress(OSError):
+        file = os.open(offer.path, os.O_RDWR)
+        stack.callback(os.close, file)
+        # Another container may have a process of that number.
+        if os.fstat(file).st_ino == offer.inode:
+            return _Opened(file, offer.plan, maker)
+    return None
 
 
 def _make_file(plan: CachePlan, stack: ExitStack) -> _Offer:

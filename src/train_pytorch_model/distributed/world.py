@@ -1,6 +1,7 @@
 """The processes of a run as one of them sees them: its rank and device, and collectives."""
 
 import functools
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -28,8 +29,8 @@ class World:
 
     rank: int
     size: int
-    local_rank: int
-    local_size: int
+    local_rank: int  # on its machine, by what the processes see of each other
+    local_size: int  # processes that share the cores of its machine
     device: torch.device
     peers: tuple[Peer, ...] = ()  # all processes, by rank; empty in a run of a single process
     threads: Threads = ONE_THREAD  # with how many PyTorch begins to compute
@@ -43,6 +44,24 @@ class World:
     def cores(self) -> int:
         """The number of CPU cores for this process: those of its machine, divided by its ranks."""
         return max(1, cores.usable_cores() // self.local_size)
+
+    @property
+    def memory_sharers(self) -> Sequence[int]:
+        """The ranks of a machine, with this one, that can open each other's files in memory."""
+        if self.size == 1:
+            return [self.rank]
+        this = self.peers[self.rank]
+        return [rank for rank, peer in enumerate(self.peers) if peer.sees(this)]
+
+    @property
+    def memory_files(self) -> int:
+        """How many files in memory the processes of this machine need, to have one each to share."""
+        if not hasattr(os, "memfd_create"):  # macOS and Windows
+            return self.local_size
+        if self.size == 1:
+            return 1
+        machine = self.peers[self.rank].machine
+        return len({peer.namespace for peer in self.peers if peer.machine == machine})
 
     def use_threads(self, recorded: int) -> bool:
         """Use as many threads as an earlier start did, for the same bits.

@@ -200,4 +200,5 @@ def _plan_cache(
         config.epochs,
         num_readers(world),
         views,
+        world.memory_files,
     )

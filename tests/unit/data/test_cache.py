@@ -2,8 +2,10 @@
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,12 +19,14 @@ from tests.recipes import decided_recipe
 
 from train_pytorch_model.config.recipe import Augmentation
 from train_pytorch_model.data import cache_budget, cache_plan
+from train_pytorch_model.data import open_caches as open_caches_module
 from train_pytorch_model.data.cache_budget import plan_cache
 from train_pytorch_model.data.cache_plan import CachePlan
 from train_pytorch_model.data.dataset import inference_dataset, training_dataset
 from train_pytorch_model.data.open_caches import NO_CACHES, Caches, DatasetCache, open_caches
 from train_pytorch_model.data.preparation import Preparation, for_inference, for_training
 from train_pytorch_model.data.requests import ImageRequest
+from train_pytorch_model.distributed.peers import Peer
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_classifier.decoding import Colours, Pixels, UnreadableImageError
@@ -271,6 +275,14 @@ def test_memory_is_planned_for_what_is_cached(
         assert plan_cache(dataset, dataset, 2).summary.startswith(summary)
 
 
+def test_processes_that_cannot_share_a_file_share_the_budget(
+    painted: ImageDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache_budget, "available_memory", lambda: 1 << 40)
+    dataset = (painted, CROPS)
+    assert plan_cache(dataset, dataset, 2, files=2).budget == 1 << 37
+
+
 def test_a_large_budget_is_given_in_gibibytes(
     painted: ImageDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,63 +295,77 @@ def test_a_large_budget_is_given_in_gibibytes(
 # ── Several processes ────────────────────────────────────────────────────────────────────────────
 
 
-class Pair(World):
-    """One of two processes of this machine, of which process 0 opens its caches first."""
+class Together(World):
+    """One of several processes, each a thread of this one."""
 
-    offers: ClassVar[list[Any]] = []
-    """Of both processes."""
+    meeting: ClassVar[threading.Barrier]
+    parts: ClassVar[dict[int, Sequence[Any]]] = {}
 
     def gather(self, values: Sequence[T]) -> list[T]:
-        self.offers[self.local_rank :] = values
-        return list(self.offers)
+        self.parts[self.rank] = values
+        self.meeting.wait()
+        gathered = [value for rank in range(self.size) for value in self.parts[rank]]
+        self.meeting.wait()
+        return gathered
 
-    def barrier(self) -> None:
-        """The other is here as well."""
+
+def peer(machine: str, namespace: str = "") -> Peer:
+    return Peer("host", 1, None, "", machine, namespace)
 
 
-def pair(local_rank: int) -> World:
-    return Pair(local_rank, 2, local_rank, 2, torch.device("cpu"))
+@contextmanager
+def opened_together(plan: CachePlan, *peers: Peer) -> Iterator[list[Caches]]:
+    """Open the caches of several processes, each of which a launcher says to be alone."""
+    size = len(peers)
+    Together.meeting = threading.Barrier(size)
+    worlds = [Together(rank, size, 0, 1, torch.device("cpu"), peers) for rank in range(size)]
+    with ExitStack() as stack:
+        opened = [open_caches(plan, world) for world in worlds]
+        with ThreadPoolExecutor(size) as pool:
+            caches = list(pool.map(stack.enter_context, opened))
+        yield caches
 
 
 def test_processes_read_each_others_images() -> None:
     plan = replace(PLAN, budget=1 << 40)  # sparse: far more than there is
-    with open_caches(plan, pair(0)) as first, open_caches(plan, pair(1)) as second:
-        one, other = first.training, second.training
+    with opened_together(plan, peer("a"), peer("a")) as opened:
+        one, other = (caches.training for caches in opened)
         for number in range(0, 100, 2):
             read(one, number, partial(noise, number, 200, 300))
             read(other, number + 1, partial(noise, number + 1, 200, 300))
         for number in range(50):
             for cache in (one, other):
                 assert (read(cache, number, never) == noise(number, 200, 300)).all()
+        assert [len(caches.hashes) for caches in opened] == [150, 0]
 
 
-def test_a_file_of_another_container_is_not_written_to(tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", [peer("b"), peer("a", "another")])
+def test_processes_that_cannot_share_memory_have_caches_of_their_own(other: Peer) -> None:
+    half = noise(0, 1000, PLAN.budget // 6000)  # each may fill its whole cache
+    with opened_together(PLAN, peer("a"), other) as opened:
+        for caches in opened:
+            for number in range(2):
+                with pytest.raises(AssertionError, match="decoded again"):
+                    read(caches.training, number, never)
+                read(caches.training, number, lambda: half)
+            assert (read(caches.training, 1, never) == half).all()
+            assert len(caches.hashes) == 150
+
+
+def test_a_file_of_another_container_is_not_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its process has the same number there as the one that made the cache has here."""
     (tmp_path / "precious").write_bytes(b"precious")
-    with open_caches(PLAN, pair(0)):
-        ((machine, offer),) = Pair.offers
-        Pair.offers[:] = [(machine, offer._replace(path=str(tmp_path / "precious")))]
-        with open_caches(PLAN, pair(1)) as caches:
-            assert caches is NO_CACHES
+    make_file = open_caches_module._make_file
+
+    def make_unseen(*arguments: Any) -> Any:
+        return make_file(*arguments)._replace(path=str(tmp_path / "precious"))
+
+    monkeypatch.setattr(open_caches_module, "_make_file", make_unseen)
+    with opened_together(PLAN, peer("a"), peer("a")) as opened:
+        assert opened == [NO_CACHES, NO_CACHES]
     assert (tmp_path / "precious").read_bytes() == b"precious"
-
-
-def test_a_process_alone_on_its_machine_takes_part_in_all_collectives() -> None:
-    collectives = []
-
-    class Counted(World):
-        def gather(self, values: Sequence[T]) -> list[T]:
-            collectives.append(self)
-            return [*values]
-
-        def barrier(self) -> None:
-            collectives.append(self)
-
-    for rank, local_rank, local_size in ((0, 0, 1), (1, 0, 2), (2, 1, 2)):
-        world = Counted(rank, 3, local_rank, local_size, torch.device("cpu"))
-        with open_caches(PLAN, world) as caches:
-            assert (caches is NO_CACHES) is (rank == 2)  # it is offered nothing
-        assert collectives.count(world) == 2
 
 
 def test_nothing_is_cached_if_the_file_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,8 +373,8 @@ def test_nothing_is_cached_if_the_file_cannot_be_made(monkeypatch: pytest.Monkey
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(os, "memfd_create", fail)
-    with open_caches(PLAN, pair(0)) as caches:
-        assert caches is NO_CACHES
+    with opened_together(PLAN, peer("a"), peer("a")) as opened:
+        assert opened == [NO_CACHES, NO_CACHES]
 
 
 def test_nothing_is_cached_without_address_space_for_it() -> None:
