@@ -51,10 +51,10 @@ class Split:
     """Share of the images in each part, instead of --fraction. Greater than 0; they add up to 1."""
     seed: int = 1
     """Any integer. The same seed and images give the same split."""
-    group_by: Annotated[str | None, shown_as("REGEX|parent")] = None
+    group_by: Annotated[str | None, shown_as("REGEX|parent|none")] = None
     (
         "Keep images together whose names agree in what this regular expression matches, or in"
-        " their folder."
+        " their folder; with none, not even those that look alike."
     )
     stratified: bool = True
     (
@@ -112,7 +112,7 @@ class Split:
         if groups.num_twins:
             twins = counted(groups.num_twins, "image looks like another", "images look like others")
             yield f"{twins} and stay with them"
-        if self.group_by:
+        if groups.num_named or groups.num_unmatched:
             *counts, last = (f"{len(np.unique(groups.labels[part])):,}" for part in parts)
             yield (
                 f"{counted(groups.num_named, 'group', 'groups')} by {self.group_by}, with twins"

@@ -1,11 +1,12 @@
 """The options of `fit`, on the command line and in Python."""
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import tyro
 
 from train_pytorch_model.config.model_options import ModelOptions
-from train_pytorch_model.config.options import OptionalPath, Switch
+from train_pytorch_model.config.options import OptionalPath, Switch, shown_as
 from train_pytorch_model.config.table_options import TableOptions
 from train_pytorch_model.config.train_config import TrainConfig
 
@@ -16,6 +17,11 @@ class FitOptions(TableOptions, ModelOptions):
 
     output: OptionalPath = None
     """Directory for the trained model; must be new or empty. By default FOLDER-model."""
+    group_by: Annotated[str | None, shown_as("REGEX|parent|none")] = None
+    (
+        "Of a folder without parts, keep images in one part whose names agree in what this regular"
+        " expression matches, or in their folder; with none, not even those that look alike."
+    )
     from_scratch: Switch = False
     """Use no pretrained weights. By default they are used if they are here or can be downloaded."""
     parameters: tyro.conf.OmitArgPrefixes[TrainConfig] = field(default_factory=TrainConfig)

@@ -40,7 +40,7 @@ def parameter(name: str) -> str:
 
 def assignment(name: str, value: object) -> str:
     """Return, in backticks, how the user sets a parameter: `--epochs 3`, or `epochs=3`."""
-    return worded(f"`{flag(name)} {value}`", f"`{name}={value}`")
+    return worded(f"`{flag(name)} {value}`", f"`{name}={value!r}`")
 
 
 def quoted(name: str, verb: str = "") -> str:

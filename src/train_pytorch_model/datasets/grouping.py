@@ -22,6 +22,7 @@ from train_pytorch_model.quality.near_duplicates import find_pairs
 from train_pytorch_model.quality.perceptual_hash import NUM_BYTES, perceptual_hash
 
 PARENT = "parent"
+NONE = "none"
 HASHED_SIDE = 64  # px: a JPEG is decoded at an eighth of its size, in a third of the time
 
 
@@ -42,10 +43,12 @@ class Groups:
 def group_images(images: ImageDirectory, group_by: str = "", by_twins: bool = True) -> Groups:
     """Group the rows of each file, twins, and what has the same name by `group_by`.
 
-    That is `parent`, for the folder in which an image was before it was converted, or a regular
-    expression, whose groups, or else whole match, in that name count. Raises `ParameterError` for
-    an invalid one.
+    That is `parent`, for the folder in which an image was before it was converted; or a regular
+    expression, whose groups, or whole match if it has none, in that name count; or `none`, which
+    groups nothing but the rows of each file. Raises `ParameterError` for an invalid one.
     """
+    if group_by == NONE:
+        group_by, by_twins = "", False
     links = [_links(images.file_names)]
     names = [""] * len(images)
     if group_by:
@@ -128,7 +131,10 @@ def _group_names(images: ImageDirectory, group_by: str) -> list[str]:
 
 
 def _matched_part(match: re.Match[str] | None) -> str:
-    """Return the groups of a match, or all of it if it has none; empty without a match."""
+    """Return the groups of a match, or all of it if it has none; empty if nothing has matched."""
     if match is None:
         return ""
-    return "\0".join(group or "" for group in match.groups()) or match[0]
+    groups = match.groups()
+    if not groups:
+        return match[0]
+    return "\0".join(group or "" for group in groups) if any(groups) else ""

@@ -17,15 +17,17 @@ from pathlib import Path
 import numpy as np
 
 from train_pytorch_model.config.table_options import BY_DEFAULT, TableOptions
-from train_pytorch_model.config.wording import counted, worded
+from train_pytorch_model.config.wording import counted, parameter, worded
 from train_pytorch_model.datasets.grouping import group_images
 from train_pytorch_model.datasets.splitting import split
+from train_pytorch_model.datasets.unused_folders import warn_of_unused
 from train_pytorch_model.errors import InvalidDatasetError
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.labelled_folder import has_labels, open_labelled
 from train_pytorch_model.formats.labelled_rows import SHOWN, some
 from train_pytorch_model.formats.listing import Packer, is_hidden
 from train_pytorch_model.formats.part_names import PARTS, TEST, TRAINING, VALIDATION, parts_of
+from train_pytorch_model.formats.plain_folders import folder_of_categories
 from train_pytorch_model.formats.reading import META
 from train_pytorch_model.formats.table_files import part_tables_in, tables_in
 from train_pytorch_model.formats.table_splits import NO_PART
@@ -54,18 +56,24 @@ class Parts:
     test: ImageDirectory
 
 
-def open_parts(folder: Path, seed: int, columns: TableOptions = BY_DEFAULT) -> Parts:
+def open_parts(
+    folder: Path, seed: int, columns: TableOptions = BY_DEFAULT, group_by: str = ""
+) -> Parts:
     """Open the parts; split off 80/10/10 or 60/20/20 what is missing.
 
-    Raises `InvalidDatasetError`, `NotLabeledDatasetError`.
+    What is split off keeps the groups of `group_images`. Raises `InvalidDatasetError`,
+    `NotLabeledDatasetError`, `ParameterError`.
     """
+    folder = _seen_through(folder)
     parts = _open_own_parts(folder, columns)
     parts[TRAINING].require_labels(HINT)
     for part in _unlabelled(parts):
         logger.warning(_about_unlabelled(parts.pop(part), part))
     missing = [part for part in (TEST, VALIDATION) if part not in parts]
     if missing:
-        parts |= _split_off(parts[TRAINING], missing, seed)
+        parts |= _split_off(parts[TRAINING], missing, seed, group_by)
+    elif group_by:
+        logger.warning(f"{parameter('group_by')} changes nothing: {folder} has all parts already.")
     return Parts(
         replace(parts[TRAINING], port=TRAINING_DATASET),
         replace(parts[VALIDATION], port=VALIDATION_DATASET),
@@ -87,13 +95,23 @@ def _open_own_parts(folder: Path, columns: TableOptions) -> dict[str, ImageDirec
     if TRAINING in tables and (folders or len(tables) > 1):
         return _open_with_tables(folder, folders, tables, columns)
     if folders:
-        return {
-            part: open_labelled(path, DATASET, columns).images for part, path in folders.items()
-        }
+        warn_of_unused(folder, folders)
+        return _open_folders(folders, columns)
     labelled = open_labelled(folder, DATASET, columns)
     if labelled.parts is None:
         return {TRAINING: labelled.images}
     return _by_part(labelled.images, labelled.parts, "the table")
+
+
+def _open_folders(folders: Mapping[str, Path], columns: TableOptions) -> dict[str, ImageDirectory]:
+    """Return the images of each part's folder, training first, whose categories the others have."""
+    training = open_labelled(folders[TRAINING], DATASET, columns).images
+    others = {
+        part: open_labelled(path, DATASET, columns, known=training.categories).images
+        for part, path in folders.items()
+        if part != TRAINING
+    }
+    return {TRAINING: training, **others}
 
 
 def _open_whole(
@@ -170,7 +188,7 @@ def _by_part(images: ImageDirectory, parts: np.ndarray, teller: str) -> dict[str
 
 
 def _split_off(
-    training: ImageDirectory, missing: Sequence[str], seed: int
+    training: ImageDirectory, missing: Sequence[str], seed: int, group_by: str
 ) -> dict[str, ImageDirectory]:
     """Return the missing parts, and the rest of the training images, by part."""
     counts = training.class_counts()
@@ -178,8 +196,8 @@ def _split_off(
     fraction = FRACTION_OF_FEW if is_few else FRACTION
     fractions = [1 - fraction * len(missing), *[fraction] * len(missing)]
     # Twins stay together; of more images, looking for them would delay every start of a run.
-    groups = group_images(training, by_twins=len(training) <= MAX_COMPARED).labels
-    rest, *split_off = split(training, fractions, seed, stratified=True, groups=groups)
+    groups = group_images(training, group_by, by_twins=len(training) <= MAX_COMPARED)
+    rest, *split_off = split(training, fractions, seed, stratified=True, groups=groups.labels)
     # What the folder holds besides images is said once, of the training images.
     parts = {
         part: replace(images, ignored={}, notes=())
@@ -203,6 +221,14 @@ def write_split(path: Path, parts: Parts) -> None:
     write_csv(path, rows())
 
 
+def _seen_through(folder: Path) -> Path:
+    """Return the folder that is meant: the one in it if that is all it holds."""
+    inner = folder / folder_of_categories(folder)
+    if inner != folder:
+        logger.info(f"{folder}: the images in {inner} are used")
+    return inner
+
+
 def _part_folders(folder: Path) -> dict[str, Path]:
     """Return the folders of the parts by part, if training is there and another one, or its table."""
     is_readable = os.access(f"{folder}/", os.R_OK | os.X_OK)
@@ -210,6 +236,7 @@ def _part_folders(folder: Path) -> dict[str, Path]:
         return {}  # opening the folder says what is wrong with it
     inner = sorted(path for path in folder.iterdir() if path.is_dir())
     part_of = parts_of([path.name for path in inner if not is_hidden(path.name)])
-    folders = {part_of[path.name]: path for path in inner if path.name in part_of}
+    found = {part_of[path.name]: path for path in inner if path.name in part_of}
+    folders = {part: found[part] for part in PARTS if part in found}
     is_split = len(folders) > 1 or TRAINING in part_tables_in(folder)
     return folders if TRAINING in folders and is_split else {}

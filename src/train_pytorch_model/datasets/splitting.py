@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from train_pytorch_model.config.seeds import derive_seed
+from train_pytorch_model.config.wording import assignment, counted, parameter
 from train_pytorch_model.datasets.grouping import group_images
 from train_pytorch_model.errors import InvalidDatasetError
 from train_pytorch_model.formats.image_directory import ImageDirectory
@@ -28,13 +29,12 @@ def split(
     any, up to rounding, and one of as many images as parts has at least one in each. Raises
     `InvalidDatasetError` for fewer groups than parts.
     """
-    kind = "images" if groups is None or len(images) < len(fractions) else "groups of images"
     labels = group_images(images, by_twins=False).labels if groups is None else groups
     _, group_of = np.unique(labels, return_inverse=True)
-    if group_of.max() + 1 < len(fractions):
-        raise InvalidDatasetError(
-            images.title, f"it has too few {kind}: each part of a split needs one."
-        )
+    num_groups = int(group_of.max()) + 1
+    if num_groups < len(fractions):
+        is_grouped = groups is not None and len(images) >= len(fractions)
+        raise _too_few(images, num_groups if is_grouped else None, len(fractions))
     if stratified and images.categories:
         categories = images.class_indices
     else:
@@ -44,6 +44,22 @@ def split(
     _assign_singles(assignment, categories, random)
     part_of = assignment.part_of
     return [images.select(np.flatnonzero(part_of == part)) for part in range(len(fractions))]
+
+
+def _too_few(images: ImageDirectory, num_groups: int | None, num_parts: int) -> InvalidDatasetError:
+    """Return the error of fewer images, or groups of them if there are any, than parts."""
+    if num_groups is None:
+        reason = "it has too few images: each part of a split needs one."
+        return InvalidDatasetError(images.title, reason)
+    groups = counted(num_groups, "group", "groups")
+    return InvalidDatasetError(
+        images.title,
+        f"it has too few groups of images: its {len(images):,} are {groups}, and each of"
+        f" {num_parts} parts needs one. Images that look alike, such as those of a fixed camera,"
+        f" or have the same name by {parameter('group_by')}, are a group.",
+        f"{assignment('group_by', 'none')} splits them anyway: the test then has images that"
+        " look like those of training, and its accuracy may be too good.",
+    )
 
 
 @dataclass(frozen=True)

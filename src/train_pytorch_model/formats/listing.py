@@ -123,7 +123,10 @@ def check_category_names(names: Sequence[str]) -> None:
     counts = Counter(map(comparable, names))
     repeated = [name for name, count in counts.items() if count > 1]
     if repeated:
-        raise MalformedFileError(f"categories of the same name:{bulleted(repeated)}\n")
+        hint = ""
+        if len(set(names)) == len(names):
+            hint = "They are written in different Unicode forms: put the images of each together."
+        raise MalformedFileError(f"categories of the same name:{bulleted(repeated)}\n{hint}")
 
 
 def is_utf8(name: str) -> bool:

@@ -30,11 +30,9 @@ from train_pytorch_model.formats.listing import (
     natural_order,
     suffix_of,
 )
+from train_pytorch_model.formats.part_names import parts_of
 from train_pytorch_model.formats.reading import META, MalformedFileError
 
-PARTS = frozenset(
-    {"train", "training", "val", "valid", "validation", "dev", "test", "testing", "holdout"}
-)
 TABLES = frozenset({".csv", ".tsv", ".jsonl", ".xlsx", ".xls", ".ods", ".parquet", ".json"})
 SHOWN = 3
 
@@ -143,7 +141,7 @@ def _inner_folders(names: Sequence[str]) -> Collection[str]:
 def _check_category(root: Path, folder: str, is_nested: bool) -> None:
     """Raise `NestedDataSetError` for a folder that is a data set: an image directory, or a part."""
     path = root / folder
-    is_part = is_nested and path.name.lower() in PARTS
+    is_part = is_nested and bool(parts_of([path.name]))
     if is_part or (path / META).exists():
         raise NestedDataSetError(folder.rstrip("/"))
 

@@ -15,6 +15,7 @@ from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.model_directory import ModelDirectory, renamed_by_type_inference
 from train_pytorch_model.formats.trained_directory import published_fingerprint
 from train_pytorch_model.image_classifier.predictions import UNKNOWN_LABEL
+from train_pytorch_model.inputs.category_names import spelling_warnings
 from train_pytorch_model.quality.identical_files import IdenticalFiles
 
 # Largest to smallest category; from this ratio on, rare categories are hardly learned.
@@ -61,7 +62,8 @@ def learning_warnings(
 
 
 def naming_warnings(categories: Sequence[str]) -> Iterator[str]:
-    """Yield warnings of categories that the designer would rename, or that are taken for none."""
+    """Yield warnings of names that may not be meant, are renamed, or are taken for no category."""
+    yield from spelling_warnings(categories)
     if UNKNOWN_LABEL in categories:
         yield (
             f"There is a category called {UNKNOWN_LABEL!r}, which is also the answer for images unlike"

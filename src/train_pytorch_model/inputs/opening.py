@@ -16,6 +16,7 @@ from train_pytorch_model.formats.listing import missing_names
 from train_pytorch_model.formats.model_directory import ModelDirectory, open_model_directory
 from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
 from train_pytorch_model.inputs import advice
+from train_pytorch_model.inputs.category_names import written_otherwise
 from train_pytorch_model.inputs.decide import classifier_spec, decide, describe_framing, is_early
 from train_pytorch_model.inputs.headers import read_headers
 from train_pytorch_model.inputs.unreadable_images import UnreadableImage, without_unreadable_images
@@ -213,4 +214,6 @@ def _check_same_categories(training: ImageDirectory, validation: ImageDirectory)
             reason += f"\nOnly in training:{bulleted(list(map(repr, only_training)))}"
         reason += f"\nOnly in validation:{bulleted(list(map(repr, only_validation)))}"
         hint = "\nBoth need the same category names."
+        otherwise = written_otherwise(only_validation, only_training)
+        hint += f" {otherwise}" if otherwise else ""
         raise InvalidDatasetError(validation.title, reason, hint)

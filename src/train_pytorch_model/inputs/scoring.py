@@ -25,6 +25,7 @@ from train_pytorch_model.formats.reading import INCOMPLETE, META, MalformedFileE
 from train_pytorch_model.image_classifier.architectures import family_of
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inputs import advice
+from train_pytorch_model.inputs.category_names import written_otherwise
 from train_pytorch_model.inputs.decide import classifier_spec, decide
 from train_pytorch_model.inputs.headers import read_headers
 from train_pytorch_model.inputs.unreadable_images import UnreadableImage, without_unreadable_images
@@ -156,9 +157,9 @@ def check_test(training: ImageDirectory, test: ImageDirectory) -> None:
     if unknown:
         raise InvalidDatasetError(
             test.title,
-            f"training has no images of these of its categories:{bulleted(list(map(repr, unknown)))}",
+            f"training has none of these categories:{bulleted(list(map(repr, unknown)))}",
             "\nThe model could not answer with them. Add images of them to training, or leave them"
-            " out of the test.",
+            f" out of the test. {written_otherwise(unknown, training.categories)}".rstrip(),
         )
     without_unreadable_images(test, read_headers(test).unreadable)
 

@@ -89,7 +89,9 @@ def fit(
 def _open(folder: Path, model: Path, options: FitOptions) -> OpenedInputs | None:
     """Open the images and make the untrained model; None if this same call has done everything."""
     parameters = options.parameters
-    parts = open_parts(_images_of(folder), parameters.random_seed, columns_of(options))
+    parts = open_parts(
+        _images_of(folder), parameters.random_seed, columns_of(options), options.group_by or ""
+    )
     training, validation = opening.with_same_categories(parts.training, parts.validation)
     scoring.check_test(training, parts.test)
     counts = ", ".join(f"{len(images):,} for {name}" for name, images in vars(parts).items())

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from sklearn.model_selection import StratifiedGroupKFold
-from tests.painting import paint_scene
+from tests.painting import paint_folders, paint_scene
 
 from train_pytorch_model.datasets.grouping import connect, group_images
 from train_pytorch_model.datasets.splitting import split
@@ -108,6 +108,8 @@ def test_links_connect_through_other_images() -> None:
         (r"p(\d+)", [0, 1, 0, 3, 4], 3, 1),
         (r"p\d", [0, 1, 0, 1, 4], 2, 1),
         (r"(p\d+)_(\w)", [0, 1, 2, 3, 4], 4, 1),
+        (r"(p\d+)?(q\d+)?", [0, 1, 2, 3, 4], 0, 5),
+        (r"c\d/(?:p(1)|p(2\d))?", [0, 1, 0, 3, 4], 2, 2),
     ],
 )
 def test_names_form_groups(group_by: str, labels: list[int], named: int, unmatched: int) -> None:
@@ -115,6 +117,14 @@ def test_names_form_groups(group_by: str, labels: list[int], named: int, unmatch
     groups = group_images(of_names(names, [0, 0, 1, 1, 1]), group_by, by_twins=False)
     assert groups.labels.tolist() == labels
     assert (groups.num_named, groups.num_unmatched) == (named, unmatched)
+
+
+def test_nothing_but_the_rows_of_a_file_is_grouped_by_none(tmp_path: Path) -> None:
+    images = open_image_directory(paint_folders(tmp_path, 2, size=(4, 4)), "images")
+    (tmp_path / "red/1.png").write_bytes((tmp_path / "blue/0.png").read_bytes())
+    assert group_images(images).labels.tolist()[5] == 0
+    assert group_images(images, "none").labels.tolist() == list(range(6))
+    assert group_images(of_names(["a", "b", "a"], [0, 0, 0]), "none").labels.tolist() == [0, 1, 0]
 
 
 def test_an_invalid_expression_is_refused() -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from tests.model_directories import HALF, write_model
-from tests.painting import paint_folders
+from tests.painting import paint, paint_folders
 
 from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.datasets.one_folder import Parts, open_parts, write_split
@@ -101,6 +102,34 @@ def test_a_part_without_categories_is_left_out_with_a_word(
     parts = open_parts(tmp_path, seed=1)
     assert sizes(parts) == [18, 6, 6]
     assert f"{tmp_path / part}: 7 images without a category" in caplog.text
+
+
+def test_what_is_beside_the_parts_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for number, name in enumerate(("train", "val", "valid", "test", "unsorted/deep")):
+        paint_folders(tmp_path / name, 1 + number, size=(4, 4))
+    paint("red", 0).save(tmp_path / "loose.png")
+    assert sizes(open_parts(tmp_path, seed=1)) == [3, 9, 12]
+    assert (
+        "taken are 'train' for training, 'valid' for validation, 'test' for test. These are not"
+        " used:\n  'unsorted': 15 images\n  'val': 6 images\n  beside the folders: 1 image\n"
+    ) in caplog.text
+
+
+def test_parts_in_a_folder_in_a_folder_are_found(tmp_path: Path) -> None:
+    for name in ("train", "val", "test"):
+        paint_folders(tmp_path / "dataset/photos" / name, 2, size=(4, 4))
+    parts = open_parts(tmp_path, seed=1)
+    assert [part.root.name for part in vars(parts).values()] == ["train", "val", "test"]
+    assert [part.root.parent for part in vars(parts).values()] == [tmp_path / "dataset/photos"] * 3
+
+
+def test_images_that_look_alike_are_split_if_the_user_says_so(tmp_path: Path) -> None:
+    folder = paint_folders(tmp_path, 4, ("red", "blue"), size=(1, 1))
+    for path in folder.glob("*/*"):
+        Image.new("RGB", (4, 4)).save(path)
+    with pytest.raises(InvalidDatasetError, match=r"look alike.*--group-by none` splits them"):
+        open_parts(folder, seed=1)
+    assert sum(sizes(open_parts(folder, seed=1, group_by="none"))) == 8
 
 
 def test_the_split_is_written_down(tmp_path: Path) -> None:

@@ -19,7 +19,17 @@ def test_a_category_that_training_lacks_is_named(training: ImageDirectory, tmp_p
     paint_folders(tmp_path / "test", 1)
     (tmp_path / "test/red").rename(tmp_path / "test/crimson")
     test = open_image_directory(tmp_path / "test", DATASET)
-    with pytest.raises(InvalidDatasetError, match=r"training has no images of .*\n  'crimson'"):
+    with pytest.raises(InvalidDatasetError, match=r"training has none of .*\n  'crimson'"):
+        check_test(training, test)
+
+
+def test_a_category_that_is_written_in_another_way_is_told(
+    training: ImageDirectory, tmp_path: Path
+) -> None:
+    paint_folders(tmp_path / "test", 1)
+    (tmp_path / "test/red").rename(tmp_path / "test/Red ")
+    test = open_image_directory(tmp_path / "test", DATASET)
+    with pytest.raises(InvalidDatasetError, match="another way: 'Red ' is 'red' there"):
         check_test(training, test)
 
 
