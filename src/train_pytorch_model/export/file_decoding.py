@@ -13,6 +13,12 @@ from onnxscript import opset20 as op
 from onnxscript.values import Opset
 
 from train_pytorch_model.export import runtime
+from train_pytorch_model.export.file_orientation import (
+    metadata_of_jpeg,
+    metadata_of_png,
+    turn_upright,
+)
+from train_pytorch_model.export.file_segments import bytes_at, chunks_of_png, segments_of_jpeg
 from train_pytorch_model.export.resampling import (
     BYTE,
     FLOAT,
@@ -25,19 +31,7 @@ from train_pytorch_model.export.resampling import (
 
 EXTENSIONS = Opset(runtime.EXTENSIONS, 1)
 
-# EXIF's entry 0x0112, one short, up to the orientation: in Intel's order of bytes, and in
-# Motorola's.
-ENTRY = list(range(10))  # bytes, with the orientation
-INTEL = [0x12, 1, 3, 0, 1, 0, 0, 0]
-MOTOROLA = [1, 0x12, 0, 3, 0, 0, 0, 1, 0]
-# EXIF orientation → steps through rows and columns, which are exchanged first from 5 on; 0: there
-# is none.
-STEPS = numpy_helper.from_array(
-    np.array([(1, 1), (1, 1), (1, -1), (-1, -1), (-1, 1), (1, 1), (1, -1), (-1, -1), (-1, 1)])
-)
-END = (1 << 31) - 1  # beyond any image
-
-HEAD_BYTES = 1 << 17  # where a JPEG's header is, after its EXIF
+FRAME_HEADER = list(range(12))  # of a JPEG, up to how the first colour is sampled
 END_OF_JPEG = [0xFF, 0xD9]
 # RGB → luma and the two differences of colour, and back: ITU-T T.871, without the offset of 128.
 TO_YCC = np.array(
@@ -48,25 +42,18 @@ RGB = numpy_helper.from_array(np.linalg.inv(TO_YCC).astype(np.float32))
 
 
 @script(default_opset=op)
-def _sampling_of(file):
+def _sampling_of(file, segments):
     """Return how many pixels share a sample of colour in a JPEG, (2,), down and across.
 
-    They are (1, 1) if the file does not say so early.
+    They are (1, 1) if it has no header of a frame with three colours of 8 bits.
     """
-    head = op.Cast(file[:HEAD_BYTES], to=FLOAT)
-    # Of places where the header of a frame with three colours of 8 bits may be.
-    count = op.Size(head) - 12
-    marker = head[:count]
-    kind = op.Abs(head[1 : count + 1] - 193.0)
-    size = op.Abs(head[3 : count + 3] - 17.0)
-    mismatch = op.Abs(head[4 : count + 4] - 8.0) + op.Abs(head[9 : count + 9] - 3.0) + size
-    is_frame = op.And(marker == 255.0, kind <= 1.0)
-    is_header = op.And(is_frame, mismatch == 0.0)
-    # The last one: those of thumbnails come before it.
-    factors = op.Cast(head[11 : count + 11], to=INT64) * op.Cast(is_header, to=INT64)
-    last = op.ArgMax(op.Cast(factors > 0, to=BYTE), axis=0, select_last_index=1)
-    across = op.Gather(factors, last) / 16
-    down = op.Gather(factors, last) - across * 16
+    headers = bytes_at(file, op.Unsqueeze(segments, [1]) + op.Constant(value_ints=FRAME_HEADER))
+    is_frame = op.And(headers[:, 0] == 255, op.Abs(headers[:, 1] - 193) <= 1)
+    is_8_bits = op.And(headers[:, 4] == 8, headers[:, 9] == 3)
+    is_header = op.And(is_frame, is_8_bits)
+    factors = op.ReduceMax(op.Where(is_header, headers[:, 11], 0), keepdims=1)
+    across = factors / 16
+    down = factors - across * 16
     return op.Max(op.Concat(down, across, axis=0), 1)
 
 
@@ -111,32 +98,6 @@ def _as_drafted(decoded, is_jpeg, sampling, bound):
     return drafted
 
 
-@script(default_opset=op)
-def _turn_upright(image, file):
-    """Return the image as the EXIF in `file`, (bytes,), says."""
-    head = op.Cast(file[:65536], to=INT64)  # where cameras write it
-    first = op.Range(0, op.Size(head) - 9, 1)
-    windows = op.Gather(head, op.Unsqueeze(first, [1]) + op.Constant(value_ints=ENTRY))
-
-    mismatch = op.Abs(windows[:, :8] - op.Constant(value_ints=INTEL))
-    is_intel = op.ReduceMax(mismatch, [1], keepdims=0) == 0
-    mismatch = op.Abs(windows[:, :9] - op.Constant(value_ints=MOTOROLA))
-    is_motorola = op.ReduceMax(mismatch, [1], keepdims=0) == 0
-    intel = windows[:, 8]
-    motorola = op.Where(is_motorola, windows[:, 9], 0)
-    orientations = op.Where(is_intel, intel, motorola)
-
-    index = op.ArgMax(op.Cast(orientations > 0, to=BYTE), axis=0, keepdims=0)
-    orientation = op.Gather(orientations, index)
-    orientation = op.Where(orientation > 8, 0, orientation)
-    if orientation > 4:  # noqa: SIM108, onnxscript has no conditional expressions
-        turned = op.Transpose(image, perm=[1, 0, 2])
-    else:
-        turned = op.Identity(image)
-    steps = op.Gather(op.Constant(value=STEPS), orientation)
-    return op.Slice(turned, (steps - 1) / 2, steps * END, [0, 1], steps)
-
-
 def decoding_of(bound: onnx.TensorProto) -> OnnxFunction[..., Any]:
     """Return the step from `file`, (bytes,), to the image, both uint8, upright and reduced."""
 
@@ -153,8 +114,15 @@ def decoding_of(bound: onnx.TensorProto) -> OnnxFunction[..., Any]:
         end = op.Cast(op.Constant(value_ints=END_OF_JPEG), to=BYTE)
         ended = op.Concat(accepted, end, axis=0)
         decoded = EXTENSIONS.DecodeImage(ended, color_space="rgb")
-        sampling = op.Where(is_jpeg, _sampling_of(file), 1)
+        if is_jpeg:
+            segments = segments_of_jpeg(file)
+            sampling = _sampling_of(file, segments)
+            exif, xmp = metadata_of_jpeg(file, segments)
+        else:
+            chunks = chunks_of_png(file)
+            sampling = op.Identity(op.Constant(value_ints=[1, 1]))
+            exif, xmp = metadata_of_png(file, chunks)
         drafted = _as_drafted(decoded, is_jpeg, sampling, op.Constant(value=bound))
-        return _turn_upright(drafted, file)
+        return turn_upright(drafted, file, exif, xmp)
 
     return decode

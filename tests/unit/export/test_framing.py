@@ -1,41 +1,18 @@
 """What comes before an exported network makes the pixels of the served model."""
 
 import io
-from functools import cache
-from typing import Literal
 
 import numpy as np
-import onnxruntime
 import pytest
-from onnx import TensorProto, helper
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
-from tests.onnx_sessions import session_of
+from tests.onnx_sessions import framing_alone
 from tests.painting import encode, paint, paint_scene
 
-from train_pytorch_model.export.framing import prepend_framing
 from train_pytorch_model.image_classifier.pixels import read_pixels, reduce
 from train_pytorch_model.image_classifier.spec import Framing, FramingMode
 
 SIZES = [(500, 375), (1300, 1900), (40, 90), (64, 48), (90, 700), (3, 5)]
-
-
-@cache
-def framing_alone(framing: Framing, kind: Literal["image", "file"]) -> onnxruntime.InferenceSession:
-    """A program that only frames: its input → (1, 3, H, W), uint8."""
-    frames = [
-        helper.make_tensor_value_info(
-            name, TensorProto.UINT8, ["n", 3, framing.height, framing.width]
-        )
-        for name in ("in", "out")
-    ]
-    identity = helper.make_graph(
-        [helper.make_node("Identity", ["in"], ["out"])], "g", frames[:1], frames[1:]
-    )
-    network = helper.make_model(
-        identity, ir_version=10, opset_imports=[helper.make_opsetid("", 20)]
-    )
-    return session_of(prepend_framing(network, framing, kind).SerializeToString(), kind)
 
 
 @pytest.mark.parametrize("mode", ["crop", "pad", "squash"])
