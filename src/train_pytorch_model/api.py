@@ -11,8 +11,8 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, get_type_hints
@@ -28,14 +28,15 @@ from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.config.table_options import TableOptions
 from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.errors import ParameterError
-from train_pytorch_model.evaluation.directory import PAGE
-from train_pytorch_model.evaluation.metrics import Evaluation
-from train_pytorch_model.formats.trained_directory import REPORT
+from train_pytorch_model.formats.reading import META, MalformedFileError
+from train_pytorch_model.formats.trained_directory import EVALUATION, REPORT
 from train_pytorch_model.image_classifier.predictions import PROBABILITY_PREFIX
 from train_pytorch_model.inputs.scoring import open_evaluation_inputs, open_trained_model
-from train_pytorch_model.machine.console import shown_on_console
+from train_pytorch_model.machine.console import logger, shown_on_console
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.machine.stop_requests import StopRequests
+from train_pytorch_model.quality.suspects import SUSPECTS, Suspect
+from train_pytorch_model.reports.shown import Evaluated, Page, read_evaluation, read_table
 from train_pytorch_model.stories.fit import fit as run_fit
 
 if TYPE_CHECKING:
@@ -54,27 +55,8 @@ class Array(Protocol):
         ...
 
 
+MOVED_HINT = "If the directory has been moved, `load` it where it is now."
 ImageLike = AnyPath | bytes | BinaryIO | Image.Image | Array
-PAGE_HEIGHT = 640  # px, in a notebook
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    """The evaluation of a model; a notebook shows its page."""
-
-    numbers: Evaluation
-    page: str  # HTML
-
-    @property
-    def accuracy(self) -> float:
-        """Return the fraction of images that are recognized, in [0, 1]."""
-        return self.numbers.accuracy
-
-    def __repr__(self) -> str:
-        return f"Evaluated({self.numbers.images:,} images: accuracy {self.accuracy:.1%})"
-
-    def _repr_html_(self) -> str:
-        return _framed(self.page)
 
 
 class Model:
@@ -99,6 +81,50 @@ class Model:
     def categories(self) -> tuple[str, ...]:
         """Return the names of the categories, by class index."""
         return self._spec.categories
+
+    @property
+    def evaluation(self) -> Evaluated | None:
+        """Return the evaluation on the test images that `fit` has kept apart; None without any.
+
+        Raises `InvalidModelDirectoryError` if it is damaged.
+        """
+        if self.root.exists() and not (self.root / EVALUATION / META).exists():
+            return None
+        with self._as_user_error():
+            return read_evaluation(self.root / EVALUATION)
+
+    @property
+    def accuracy(self) -> float | None:
+        """Return the accuracy on the test images, in [0, 1]; None without any."""
+        evaluation = self.evaluation
+        return evaluation.accuracy if evaluation else None
+
+    @property
+    def suspects(self) -> "pd.DataFrame":
+        """Return a table of images whose category is probably wrong, the most suspicious first.
+
+        Without any it has no rows. Raises `InvalidModelDirectoryError` if it is damaged.
+        """
+        import pandas as pd
+
+        if self.root.exists() and not (self.root / SUSPECTS).exists():
+            return pd.DataFrame(columns=[field.name for field in fields(Suspect)])
+        with self._as_user_error():
+            return read_table(self.root, SUSPECTS, Suspect)
+
+    @property
+    def report(self) -> Page | None:
+        """Return the report on the training, with its `path`; None for the designer's models."""
+        page = Page(self.root / REPORT)
+        return page if page.path.exists() else None
+
+    @contextmanager
+    def _as_user_error(self) -> Iterator[None]:
+        """Raise `InvalidModelDirectoryError` for a file of the directory that cannot be read."""
+        try:
+            yield
+        except MalformedFileError as error:
+            raise self._directory.error(str(error), MOVED_HINT) from error
 
     def predict(self, images: ImageLike | Iterable[ImageLike]) -> "pd.DataFrame":
         """Return a table with the predictions for one or many images.
@@ -166,19 +192,19 @@ class Model:
             label_column=label_column, file_column=file_column, split_column=split_column
         )
         inputs = open_evaluation_inputs(self.root, path_of("folder", folder), columns)
-        with TemporaryDirectory() as temporary, kept_random_state():
+        temporary_folder = TemporaryDirectory()
+        with temporary_folder as temporary, kept_random_state(), shown_on_console(quiet=True):
             root = Path(temporary, "evaluation") if output is None else path_of("output", output)
-            numbers = evaluate(inputs, root, World(0, 1, 0, 1, best_device()))
-            assert numbers is not None  # on the main process
-            return Evaluated(numbers, (root / PAGE).read_text(encoding="utf-8"))
+            evaluate(inputs, root, World(0, 1, 0, 1, best_device()))
+            return read_evaluation(root)
 
     def __repr__(self) -> str:
         contents = f"{self._directory.architecture}, {len(self.categories)} categories"
         return f"Model({str(self.root)!r}: {contents})"
 
     def _repr_html_(self) -> str:
-        report = self.root / REPORT
-        page = _framed(report.read_text(encoding="utf-8")) if report.exists() else ""
+        report = self.report
+        page = report._repr_html_() if report else ""
         return f"<code>{html.escape(repr(self))}</code>{page}"
 
 
@@ -201,7 +227,29 @@ def fit(folder: AnyPath, output: AnyPath | None = None, **options: Any) -> Model
         # Of tqdm, in notebooks without ipywidgets.
         warnings.filterwarnings("ignore", "IProgress not found")
         fitted = run_fit(images, chosen, stops=_stopped_by_caller)
-    return Model(fitted.model)
+    model = Model(fitted.model)
+    if is_main:
+        with shown_on_console(quiet=chosen.quiet):
+            _log_next_steps(model)
+    return model
+
+
+def _log_next_steps(model: Model) -> None:
+    """Say what Python can do with the model that `fit` returns."""
+    logger.info(f"The model is in {model.root}. Next, after `model = fit(…)`:")
+    for code, meaning in _next_steps(model):
+        logger.info(f"  {code:24}# {meaning}")
+    logger.info(f"Later: `model = load({str(model.root)!r})`")
+
+
+def _next_steps(model: Model) -> Iterator[tuple[str, str]]:
+    """Yield expressions of Python, and what they are."""
+    if model.evaluation is not None:
+        yield "model.evaluation", "how good it is on images that training has not seen"
+    if len(model.suspects):
+        yield "model.suspects", "images whose category is probably wrong"
+    yield "model.report", "how it was trained, and what to try next"
+    yield 'model.predict("FOLDER")', "new images"
 
 
 _OPTIONS = {option.name: option for option in options_in(FitOptions) if option.name != "output"}
@@ -262,8 +310,3 @@ def load(trained_model: AnyPath, image_size: int | None = None) -> Model:
     types = {"trained_model": Path, "image_size": int | None}
     values = {"trained_model": trained_model, "image_size": image_size}
     return Model(*typed_values(values, types).values())
-
-
-def _framed(page: str) -> str:
-    """Return a page to be shown inside another one."""
-    return f'<iframe srcdoc="{html.escape(page)}" width="100%" height="{PAGE_HEIGHT}"></iframe>'

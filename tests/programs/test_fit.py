@@ -125,8 +125,9 @@ SCRIPT = """
     print(of_file.equals(opened))
     evaluated = load(output).evaluate(folder)
     pages = [shown._repr_html_() for shown in (evaluated, model)]
-    print(evaluated.numbers.images, *("iframe" in page for page in pages))
+    print(evaluated.metrics["images"], *("iframe" in page for page in pages))
     print(repr(evaluated).rpartition(' ')[0])
+    print(model.evaluation.accuracy == model.accuracy, model.report.path.name, list(model.suspects))
     for unknown in ("epoch", "lr", "leraning_rate", "device"):
         try:
             fit(folder, **{unknown: 1})
@@ -155,6 +156,7 @@ def test_a_script_without_a_main_guard_can_fit_and_predict(
         "True",
         "30 True True",
         "Evaluated(30 images: accuracy",
+        "True report.html ['file', 'given', 'proposed', 'score', 'dataset', 'original']",
         "ParameterError fit has no option 'epoch'. Did you mean 'epochs'?",
         "ParameterError fit has no option 'lr'. Did you mean 'learning_rate'?",
         "ParameterError fit has no option 'leraning_rate'. Did you mean 'learning_rate'?",

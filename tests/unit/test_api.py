@@ -15,13 +15,19 @@ from tests.model_directories import HALF, write_model
 from tests.painting import paint
 from tests.weights_files import write_weights
 
-from train_pytorch_model import fit, load
+from train_pytorch_model import api, fit, load
 from train_pytorch_model.commands.fit import Fit
 from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.config.wording import for_command_line
-from train_pytorch_model.errors import InvalidDatasetError, ParameterError
+from train_pytorch_model.errors import (
+    InvalidDatasetError,
+    InvalidModelDirectoryError,
+    ParameterError,
+)
+from train_pytorch_model.quality.suspects import Suspect
 from train_pytorch_model.stories import fit as story
+from train_pytorch_model.stories.fit import Fitted
 
 
 def test_every_option_of_the_command_line_is_one_in_python() -> None:
@@ -155,3 +161,51 @@ def test_the_callers_random_numbers_are_not_moved(trained: Path) -> None:
     before = torch.get_rng_state()
     load(trained).predict(np.asarray(paint("red", 1)))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_model_tells_what_training_wrote(trained: Path) -> None:
+    model = load(trained)
+    assert (model.evaluation, model.accuracy, model.report) == (None, None, None)
+    assert list(model.suspects.columns) == [field.name for field in fields(Suspect)]
+    assert len(model.suspects) == 0
+    (trained / "suspects.csv").write_text(
+        "file,given,proposed,score,dataset,original\nNA/1.jpg,NA,007,0.5,training,\n"
+    )
+    (row,) = model.suspects.itertuples(index=False)
+    assert tuple(row) == ("NA/1.jpg", "NA", "007", 0.5, "training", "")
+    (trained / "evaluation").mkdir()
+    (trained / "evaluation/_meta.yaml").touch()
+    (trained / "evaluation/evaluation.html").write_text("<p>a & b")
+    (trained / "evaluation/mistakes.csv").write_text(
+        "file_name,category,predicted,confidence,category_probability,original\n"
+    )
+    (trained / "evaluation/metrics.json").write_text(
+        '{"images": 9, "accuracy": 0.5, "per_class": [{"category": "x", "precision": null}]}'
+    )
+    assert model.accuracy == 0.5
+    assert repr(model.evaluation) == "Evaluated(9 images: accuracy 50.0%)"
+    assert model.evaluation is not None
+    assert list(model.evaluation.per_class["category"]) == ["x"]
+    assert "&lt;p&gt;a &amp; b" in model.evaluation._repr_html_()
+
+
+def test_what_a_moved_model_cannot_tell_is_said(trained: Path) -> None:
+    model = load(trained)
+    trained.rename(trained.parent / "moved")
+    for name in ("evaluation", "accuracy", "suspects"):
+        with pytest.raises(InvalidModelDirectoryError, match="`load` it where it is now"):
+            getattr(model, name)
+
+
+def test_the_next_steps_in_python_are_python(
+    trained: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "run_fit", lambda *_, **__: Fitted(trained, None))
+    with caplog.at_level(logging.INFO, "train_pytorch_model"):
+        fit("photographs")
+    assert caplog.messages == [
+        f"The model is in {trained}. Next, after `model = fit(…)`:",
+        "  model.report            # how it was trained, and what to try next",
+        '  model.predict("FOLDER") # new images',
+        f"Later: `model = load({str(trained)!r})`",
+    ]

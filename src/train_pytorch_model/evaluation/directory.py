@@ -41,6 +41,7 @@ from train_pytorch_model.quality.training_look_alikes import TrainingLookAlikes
 META_CONTENT: Mapping[str, Any] = {"type": "EvaluationDirectory", "extension": {}}
 CONFUSION_MATRIX = "confusion_matrix.csv"
 MISTAKES = "mistakes.csv"
+METRICS = "metrics.json"
 PAGE = "evaluation.html"
 MAX_PAIRS = 100
 
@@ -55,7 +56,7 @@ def write_numbers(
 ) -> None:
     """Write the metrics and all tables; `categories` are the names by class index."""
     write_json(
-        root / "metrics.json",
+        root / METRICS,
         {
             "images": evaluation.images,
             "left_out": num_unreadable,
