@@ -15,6 +15,7 @@ from train_pytorch_model.config.wording import (
     display_name,
     out_of_range,
     parameter,
+    visible,
 )
 from train_pytorch_model.datasets.conversion import unpacked
 from train_pytorch_model.distributed.processes import on_this_host, run_in_processes
@@ -208,5 +209,6 @@ def _log_first(summary: "ScoreSummary") -> None:
 
 
 def _end_of(name: str) -> str:
-    """Return the end of a name that is too long for a column."""
+    """Return the end of a name that is too long for a column, in visible characters."""
+    name = visible(name)
     return name if len(name) <= MAX_SHOWN else f"…{name[1 - MAX_SHOWN :]}"

@@ -1,11 +1,18 @@
 """How messages are worded: numbers with nouns, lists, parameters by the names that a user gives."""
 
+import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 MAX_LISTED_PROBLEMS = 10
 MAX_REASON = 200  # characters
+
+# Unicode's categories of what moves a cursor, breaks a line or is no character. Joiners, which
+# emoji and Persian names need, are in another.
+HIDDEN = ("Cc", "Cs", "Zl", "Zp")
+# Characters that turn the direction of the text around them.
+TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 # The component's documented name, kept for the flag and the port, where it differs from the
 # field's.
@@ -66,11 +73,31 @@ def out_of_range(parameter: str, rule: str, flag: str, value: object) -> str:
 
 def bulleted(problems: Sequence[str]) -> str:
     """Return problems as one text: the first ten, one per line, and the number of the rest."""
-    lines = list(problems[:MAX_LISTED_PROBLEMS])
+    lines = list(map(visible, problems[:MAX_LISTED_PROBLEMS]))
     rest = len(problems) - len(lines)
     if rest:
         lines.append(f"and {rest} more")
     return "".join(f"\n  {line}" for line in lines)
+
+
+def visible(name: str) -> str:
+    """Return a name in one line of visible characters; others are written as `\\x1b` is.
+
+    Such others are line breaks, escape sequences, and what turns the direction of text.
+    """
+    if name.isprintable():
+        return name
+    return "".join(map(_visible_character, name))
+
+
+def visible_lines(text: str) -> str:
+    """Return a text whose lines are like `visible` names."""
+    return "\n".join(map(visible, text.split("\n")))
+
+
+def _visible_character(character: str) -> str:
+    is_hidden = unicodedata.category(character) in HIDDEN or character in TURNING
+    return ascii(character)[1:-1] if is_hidden else character
 
 
 def counted(count: int, one: str, more: str) -> str:

@@ -16,6 +16,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from train_pytorch_model.config.wording import visible_lines
 from train_pytorch_model.machine import notebook
 from train_pytorch_model.machine.log_lines import FileHandler, PlainHandler
 from train_pytorch_model.machine.notebook import NotebookBar, NotebookHandler
@@ -158,7 +159,11 @@ def write_what_the_console_can() -> None:
 
 
 def fit_to_stderr(text: str) -> str:
-    """Return the text as it is written to standard error: in lines that fit if it is a terminal."""
+    """Return the text as it is written to standard error: in lines that fit if it is a terminal.
+
+    Names in it move no cursor and set no colours.
+    """
+    text = visible_lines(text)
     if not sys.stderr or not sys.stderr.isatty():
         return text
     return wrap(text, shutil.get_terminal_size().columns, INDENT)

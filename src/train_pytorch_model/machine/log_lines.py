@@ -6,12 +6,14 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from train_pytorch_model.config.wording import visible_lines
+
 TITLE_WIDTH = 12  # columns
 
 
 def text_of(record: logging.LogRecord) -> str:
-    """Return the text of a record, unwrapped."""
-    text = record.getMessage()
+    """Return the text of a record, unwrapped; names in it move no cursor and set no colours."""
+    text = visible_lines(record.getMessage())
     title = getattr(record, "title", "")
     if record.levelno >= logging.WARNING:
         return f"Warning: {text}"
@@ -51,4 +53,4 @@ class FileHandler(logging.Handler):
         with suppress(OSError):  # a full disk must not end the run
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {text}\n")
+                file.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {visible_lines(text)}\n")

@@ -1,7 +1,7 @@
 """The trained model directory of the best epoch."""
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +12,21 @@ from torch import Tensor
 
 from train_pytorch_model.datasets.one_folder import SPLIT, Parts, write_split
 from train_pytorch_model.errors import OutputDirectoryError
+from train_pytorch_model.evaluation.metrics import Evaluation
 from train_pytorch_model.formats import schema, trained_directory, writing
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.model_directory import MODEL, write_spec
 from train_pytorch_model.formats.outputs import writing_directory
+from train_pytorch_model.formats.reading import META
 from train_pytorch_model.formats.run_folder import OUTPUT_PARAMETER
 from train_pytorch_model.formats.trained_directory import MANIFEST, REPORT, write_manifest
-from train_pytorch_model.formats.writing import copy_tree, sync_folder, sync_tree, write_json
+from train_pytorch_model.formats.writing import (
+    copy_tree,
+    sync_folder,
+    sync_tree,
+    write_json,
+    write_yaml,
+)
 from train_pytorch_model.image_classifier.decoding import MAX_WHITE
 from train_pytorch_model.image_classifier.predictions import KNOWN, known_json
 from train_pytorch_model.image_classifier.weights import write_state_dict
@@ -35,13 +43,22 @@ from train_pytorch_model.training.state import State
 ROOM_BYTES = 64 << 20  # for all files but the weights
 
 
-def publish(run: Run, state: State, examination: Examination | None, report: str) -> None:
-    """Write the trained directory of the best epoch, with the report if there is one.
+# Evaluates the model in a directory, into that directory; calls the function often, which may raise
+# `StoppedError`. None if that is not possible.
+Test = Callable[[Path, Callable[[], None]], Evaluation | None]
+# Tests the model in a directory, and returns its evaluation and the report, if there are any.
+Finish = Callable[[Path], tuple[Evaluation | None, str]]
+
+
+def publish(
+    run: Run, state: State, examination: Examination | None, finish: Finish
+) -> Evaluation | None:
+    """Write the trained directory of the best epoch, and return its evaluation, if `finish` does.
 
     The logits of its model are those of the best epoch, divided by the temperature of the
-    examination. It is built in a local folder and then copied: the output may be on mounted
-    storage. An unfinished output of this run is replaced. Raises `OutputDirectoryError` if it
-    cannot be written.
+    examination. It is built in a local folder, finished there and then copied: the output may be
+    on mounted storage, and is complete with everything at once. An unfinished output of this run is
+    replaced. Raises `OutputDirectoryError` if it cannot be written.
     """
     folder = _local_folder(run, state)
     built = folder / f"train_pytorch_model-{run.token}"
@@ -49,7 +66,10 @@ def publish(run: Run, state: State, examination: Examination | None, report: str
         try:
             rmtree(built, ignore_errors=True)  # which an earlier start may have left
             built.mkdir(mode=0o700)
-            meta = _build(built, run.plan, state, examination, report)
+            meta = _build(built, run.plan, state, examination)
+            evaluation, report = _finish(built, meta, finish)
+            if report:
+                _write_report(built, report)
             write_manifest(built, run.plan.fingerprint)
         except OSError as error:
             raise OutputDirectoryError(
@@ -62,6 +82,16 @@ def publish(run: Run, state: State, examination: Examination | None, report: str
         rmtree(built, ignore_errors=True)
     sync_tree(run.output)
     sync_folder(run.output.parent)  # from here on, the run folder is no longer needed
+    return evaluation
+
+
+def _finish(built: Path, meta: Mapping[str, Any], finish: Finish) -> tuple[Evaluation | None, str]:
+    """Return what `finish` does of a model that can be opened where it is built."""
+    write_yaml(built / META, meta)
+    try:
+        return finish(built)
+    finally:
+        (built / META).unlink()  # it completes the directory, which is copied first
 
 
 def _local_folder(run: Run, state: State) -> Path:
@@ -76,10 +106,8 @@ def _local_folder(run: Run, state: State) -> Path:
     return run.folder.root
 
 
-def _build(
-    root: Path, plan: Plan, state: State, examination: Examination | None, report: str
-) -> dict[str, Any]:
-    """Write all files but the manifest and `_meta.yaml`, and return the content of that.
+def _build(root: Path, plan: Plan, state: State, examination: Examination | None) -> dict[str, Any]:
+    """Write all files but report, test, manifest and `_meta.yaml`; return the content of the last.
 
     Raises `OSError`.
     """
@@ -97,8 +125,6 @@ def _build(
     trained_directory.write_metrics(root / trained_directory.METRICS, state.progress.history)
     if examination:
         _write_examination(root, examination)
-    if report:
-        _write_report(root, report)
     return meta
 
 

@@ -1,6 +1,7 @@
 """The report on a training, and the tables beside it."""
 
 import platform
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -13,6 +14,7 @@ from train_pytorch_model.config.wording import counted, parameter, reason_of
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.evaluation import calibration
 from train_pytorch_model.evaluation.directory import CONFUSION_MATRIX
+from train_pytorch_model.evaluation.metrics import Evaluation
 from train_pytorch_model.evaluation.tables import confusion_matrix
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.trained_directory import REPORT
@@ -61,16 +63,21 @@ def stopped_early(plan: Plan, state: State) -> str:
 
 
 def render_report_files(
-    engine: Engine, state: State, output: Path, examination: Examination
+    engine: Engine,
+    state: State,
+    output: Path,
+    examination: Examination,
+    tested: Evaluation | None = None,
 ) -> dict[str, str]:
     """Return the report and tables of a finished run: name → content.
 
-    They show the best epoch's validation; the engine's network gets the weights of that epoch.
+    They show the best epoch's validation, and what a test has said, if there was one; the engine's network gets the weights of that epoch.
     There are none, with a warning, if there can be no report.
     """
     categories = engine.plan.inputs.categories
     try:
-        files = {REPORT: render_report(_report(engine, state, output, examination))}
+        report = replace(_report(engine, state, output, examination), test=tested)
+        files = {REPORT: render_report(report)}
         if len(categories) <= MAX_MATRIX:
             files[CONFUSION_MATRIX] = csv_text(confusion_matrix(examination.evaluation, categories))
         return files | examination.tables

@@ -21,6 +21,7 @@ class EvaluationReport:
     files: Mapping[str, Sequence[str]]  # as of `files_by_cell`
     num_unreadable: int
     look_alikes: str = ""  # how many of the images look like training images, in words
+    training_report: str = ""  # where the report on the training is, relative to the page
 
 
 def render_evaluation(report: EvaluationReport) -> str:
@@ -34,6 +35,7 @@ def render_evaluation(report: EvaluationReport) -> str:
         absent=without_images(evaluation.per_class.support, report.spec.categories),
         num_unreadable=report.num_unreadable,
         look_alikes=report.look_alikes,
+        training_report=report.training_report,
         galleries=report.galleries,
         files=report.files,
     )

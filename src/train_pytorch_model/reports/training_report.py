@@ -10,9 +10,12 @@ import numpy as np
 from train_pytorch_model.config.recipe import DecidedRecipe
 from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.config.wording import assignment, counted, display_name, quoted
+from train_pytorch_model.evaluation.directory import PAGE
 from train_pytorch_model.evaluation.metrics import Evaluation
 from train_pytorch_model.evaluation.time_budget import TimeBudget
+from train_pytorch_model.evaluation.verdict import verdict
 from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.formats.trained_directory import EVALUATION
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inputs.unreadable_images import UnreadableImage
 from train_pytorch_model.reports.chart import Chart, line_chart
@@ -58,6 +61,7 @@ class Report:
     command: Sequence[str]
     fingerprint: Mapping[str, str]  # the identity of the run
     ended: str  # when, for display
+    test: Evaluation | None = None  # of the same model, on images that training has not seen
 
 
 def render_report(report: Report) -> str:
@@ -69,6 +73,8 @@ def render_report(report: Report) -> str:
         "report.html",
         **evaluation_values(report.evaluation, report.spec),
         report=report,
+        test_verdict=verdict(report.test, categories) if report.test else "",
+        evaluation_page=f"{EVALUATION}/{PAGE}",
         notes=list(_notes(report)),
         charts=_charts(report),
         training_loss=_training_loss(report.recipe),

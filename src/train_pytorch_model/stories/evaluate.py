@@ -1,6 +1,6 @@
 """`evaluate`: how good a model is on labelled images."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -27,10 +27,17 @@ from train_pytorch_model.reports.evaluation_values import files_by_cell
 from train_pytorch_model.reports.galleries import prediction_galleries
 
 
-def evaluate(inputs: ScoringInputs, output: Path, world: World) -> Evaluation | None:
+def evaluate(
+    inputs: ScoringInputs,
+    output: Path,
+    world: World,
+    training_report: str = "",
+    after_batch: Callable[[], None] = lambda: None,
+) -> Evaluation | None:
     """Write the evaluation of all readable images, which have the categories of the model.
 
-    Called on all processes; the main one writes. Raises `InvalidModelDirectoryError` for weights
+    Its page links the `training_report`, given relative to it. Called on all processes; the main
+    one writes, and calls `after_batch`. Raises `InvalidModelDirectoryError` for weights
     that do not fit, `InvalidDatasetError` if too many images turn out to be unreadable,
     `OutputDirectoryError`.
     """
@@ -39,11 +46,24 @@ def evaluate(inputs: ScoringInputs, output: Path, world: World) -> Evaluation | 
         next(batches, None)  # predict with the main process, which alone gets them
         return None
     with writing_directory(output, directory.META_CONTENT, "output") as root:
-        return _write_evaluation(inputs, root, world, batches)
+        watched = _call_after_each(batches, after_batch)
+        return _write_evaluation(inputs, root, world, watched, training_report)
+
+
+def _call_after_each(
+    batches: Iterator[PredictedBatch], after_batch: Callable[[], None]
+) -> Iterator[PredictedBatch]:
+    for batch in batches:
+        yield batch
+        after_batch()
 
 
 def _write_evaluation(
-    inputs: ScoringInputs, root: Path, world: World, batches: Iterator[PredictedBatch]
+    inputs: ScoringInputs,
+    root: Path,
+    world: World,
+    batches: Iterator[PredictedBatch],
+    training_report: str,
 ) -> Evaluation:
     spec = inputs.spec
     evaluated, hashes, unreadable = _collect(inputs, batches)
@@ -77,6 +97,7 @@ def _write_evaluation(
             files=files_by_cell(evaluated),
             num_unreadable=num_unreadable,
             look_alikes=about_look_alikes,
+            training_report=training_report,
         )
     )
     (root / directory.PAGE).write_text(page, encoding="utf-8")

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,11 @@ from train_pytorch_model.config.wording import parameter
 from train_pytorch_model.datasets.one_folder import open_parts
 from train_pytorch_model.datasets.unpacking import keep_unpacked
 from train_pytorch_model.distributed.processes import run_in_processes
-from train_pytorch_model.errors import FailedToDownloadFilesError, InvalidDatasetError
+from train_pytorch_model.errors import (
+    FailedToDownloadFilesError,
+    InvalidDatasetError,
+    UserError,
+)
 from train_pytorch_model.evaluation.metrics import Evaluation
 from train_pytorch_model.evaluation.summary import log_summary
 from train_pytorch_model.formats import listing
@@ -30,7 +35,7 @@ from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.formats.reading import META
 from train_pytorch_model.formats.run_folder import UNTRAINED, RunFolder
 from train_pytorch_model.formats.table_files import SPREADSHEETS, is_table
-from train_pytorch_model.formats.trained_directory import EVALUATION
+from train_pytorch_model.formats.trained_directory import EVALUATION, REPORT
 from train_pytorch_model.inputs import opening, scoring
 from train_pytorch_model.inputs.check_model_options import check_model_options
 from train_pytorch_model.inputs.opening import OpenedInputs
@@ -75,9 +80,16 @@ def fit(
     def train_and_test(inputs: OpenedInputs, world: "World") -> Evaluation | None:
         from train_pytorch_model.stories.train import train
 
+        evaluation = None
         if not _is_complete(model):
-            train(options.parameters, inputs, model, world, options.fresh, stops)
-        return _test(inputs, model, world)
+            test = None if inputs.test is None else partial(_test_before_publishing, inputs, world)
+            evaluation = train(options.parameters, inputs, model, world, options.fresh, stops, test)
+        if evaluation is None:
+            evaluation = _test(inputs, model, world)
+        if evaluation is not None:
+            logger.info(f"On {evaluation.images:,} test images, which training has not seen:")
+            log_summary(evaluation, inputs.categories, indent="  ")
+        return evaluation
 
     arguments = ["fit", str(folder), *arguments_of(replace(options, output=model), FitOptions)]
     same = {"folder": str(folder), "parameters": " ".join(arguments_of(options.parameters))}
@@ -162,7 +174,23 @@ def _write_untrained(path: Path, options: FitOptions) -> None:
         initialize(options, seed, path, shows_download=False)
 
 
-def _test(inputs: OpenedInputs, model: Path, world: "World") -> Evaluation | None:
+def _test_before_publishing(
+    inputs: OpenedInputs, world: "World", model: Path, after_batch: Callable[[], None]
+) -> Evaluation | None:
+    """Evaluate the model where it is built; None, with a warning, if that is not possible there."""
+    try:
+        return _test(inputs, model, world, after_batch)
+    except UserError as error:
+        logger.warning(f"The model cannot be tested before it is written: {error}")
+        return None
+
+
+def _test(
+    inputs: OpenedInputs,
+    model: Path,
+    world: "World",
+    after_batch: Callable[[], None] = lambda: None,
+) -> Evaluation | None:
     """Evaluate the model on the images that were held out, if any, on the main process."""
     if not world.is_main or inputs.test is None:
         return None
@@ -170,11 +198,7 @@ def _test(inputs: OpenedInputs, model: Path, world: "World") -> Evaluation | Non
 
     tested = scoring.evaluation_inputs(scoring.open_trained(model), inputs.test)
     alone = replace(world, size=1, local_size=1)  # the other processes are no longer needed
-    evaluation = evaluate(tested, model / EVALUATION, alone)
-    assert evaluation is not None  # on the main process
-    logger.info(f"On {evaluation.images:,} test images, which training has not seen:")
-    log_summary(evaluation, inputs.categories, indent="  ")
-    return evaluation
+    return evaluate(tested, model / EVALUATION, alone, f"../{REPORT}", after_batch)
 
 
 def beside(folder: Path, suffix: str) -> Path:

@@ -2,8 +2,9 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 
 from train_pytorch_model import errors
@@ -14,16 +15,18 @@ from train_pytorch_model.data.loader import start_readers
 from train_pytorch_model.data.pixel_decisions import decide_flips, decide_white_level
 from train_pytorch_model.distributed.world import World, is_lost_connection
 from train_pytorch_model.errors import TrainingError
+from train_pytorch_model.evaluation.directory import PAGE
+from train_pytorch_model.evaluation.metrics import Evaluation
 from train_pytorch_model.evaluation.time_budget import duration
 from train_pytorch_model.evaluation.verdict import verdict
 from train_pytorch_model.formats.run_folder import RunFolder
-from train_pytorch_model.formats.trained_directory import REPORT
+from train_pytorch_model.formats.trained_directory import EVALUATION, REPORT
 from train_pytorch_model.inputs.opening import OpenedInputs
 from train_pytorch_model.machine.azure_job import is_azure_job
 from train_pytorch_model.machine.console import logger, paragraph, progress_bar
-from train_pytorch_model.machine.stop_requests import StopRequests, stop_requests
+from train_pytorch_model.machine.stop_requests import StoppedError, StopRequests, stop_requests
 from train_pytorch_model.publishing.examine import Examination, examine
-from train_pytorch_model.publishing.publish import publish
+from train_pytorch_model.publishing.publish import Finish, Test, publish
 from train_pytorch_model.publishing.report import render_report_files, stopped_early
 from train_pytorch_model.publishing.run import Run, open_run
 from train_pytorch_model.publishing.run_description import describe_run
@@ -48,10 +51,12 @@ def train(
     world: World,
     fresh: bool = False,
     stops: Callable[[], AbstractContextManager[StopRequests]] = stop_requests,
-) -> None:
+    test: Test | None = None,
+) -> Evaluation | None:
     """Train, validate after every epoch, stop early when patience runs out; write the best model.
 
-    Resumes an interrupted run of the same inputs and parameters, unless `fresh`. It is asked to
+    Before it is published, the model is tested by `test`, on the main process, which returns the
+    evaluation. Resumes an interrupted run of the same inputs and parameters, unless `fresh`. It is asked to
     stop through `stops`, by default with signals. Raises `TrainingError` when training cannot
     continue, `StoppedError` when it is asked to stop, and what making plan and engine raises.
     """
@@ -61,45 +66,65 @@ def train(
         engine = start_engine(plan, read_micro_batch(plan, output, fresh))
         show_plan(engine)
         with open_run(plan, output, fresh) as run, stops() as stop:
-            state, examination = train_and_publish(engine, run, readers, stop)
-    wait_for_the_model(world)
+            state, examination, tested = train_and_publish(engine, run, readers, stop, test)
+    if test is None:  # a test may take longer than the others can wait
+        wait_for_the_model(world)
 
     best = state.best
     paragraph(
         f"Trained in {duration(time.perf_counter() - started_at)}. Best epoch: {best.epoch},"
         f" validation loss {best.metrics.loss:.4f}, accuracy {best.metrics.top1:.1%}."
     )
-    if examination:
+    if examination and not tested:  # or else the test has the last word
         paragraph(verdict(examination.evaluation, plan.inputs.categories))
     paragraph(state.budget().verdict)
+    return tested
 
 
 def train_and_publish(
-    engine: Engine, run: Run, readers: Decoders | None, stop: StopRequests
-) -> tuple[State, Examination | None]:
-    """Train the remaining epochs, and publish the best one's model with the report."""
+    engine: Engine,
+    run: Run,
+    readers: Decoders | None,
+    stop: StopRequests,
+    test: Test | None = None,
+) -> tuple[State, Examination | None, Evaluation | None]:
+    """Train the remaining epochs, and publish the best one's model with its test and the report."""
     every_s = UPLOADED_EVERY_S if is_azure_job() else EVERY_S
     tracker = None
     if engine.world.is_main:
         tracker = MlflowTracker(describe_run(engine, run.output), run.folder.mlflow_run)
-    with open_batches(engine, readers) as batches, tracker or nullcontext():
-        state = State(engine.plan, batches.hashes)
-        with Saver(run.folder.checkpoints, every_s, engine, state, stop, run.save) as saver:
-            if saver.resume():
-                paragraph(progress_of(state), "Resumed")
-                for record in state.progress.history:
-                    if tracker:
-                        tracker.log(record)
-            train_epochs(engine, state, batches, saver, run, tracker)
+    with tracker or nullcontext():
+        with open_batches(engine, readers) as batches:
+            state = State(engine.plan, batches.hashes)
+            with Saver(run.folder.checkpoints, every_s, engine, state, stop, run.save) as saver:
+                if saver.resume():
+                    paragraph(progress_of(state), "Resumed")
+                    for record in state.progress.history:
+                        if tracker:
+                            tracker.log(record)
+                train_epochs(engine, state, batches, saver, run, tracker)
+                examination = examine(engine, state, batches, saver)
 
-            examination = examine(engine, state, batches, saver)
-            files: Mapping[str, str] = {}
+        def finish(root: Path) -> tuple[Evaluation | None, str]:
+            tested = test(root, partial(check_stop, run, saver, stop)) if test else None
+            files: dict[str, str] = {}
             if examination:
-                files = render_report_files(engine, state, run.output, examination)
+                files = render_report_files(engine, state, run.output, examination, tested)
+                if tested:
+                    page = f"{EVALUATION}/{PAGE}"  # which the report links
+                    files[page] = (root / page).read_text(encoding="utf-8")
                 if tracker:
                     tracker.conclude(examination.metrics, files)
-    publish_best(run, state, examination, files.get(REPORT, ""), saver.unsaved)
-    return state, examination
+            return tested, files.get(REPORT, "")
+
+        tested = publish_best(run, state, examination, finish, saver.unsaved)
+    return state, examination, tested
+
+
+def check_stop(run: Run, saver: Saver, stop: StopRequests) -> None:
+    """Raise `StoppedError` if this process is asked to stop; all epochs are saved by now."""
+    if stop.signal:
+        raise StoppedError(stop.signal, run.folder.checkpoints, is_saved=saver.unsaved is None)
 
 
 def train_epochs(
@@ -145,9 +170,16 @@ def train_epochs(
 
 
 def publish_best(
-    run: Run, state: State, examination: Examination | None, report: str, unsaved: Checkpoint | None
-) -> None:
-    """Write the model of the best epoch, on the main process. Raises `TrainingError`."""
+    run: Run,
+    state: State,
+    examination: Examination | None,
+    finish: Finish,
+    unsaved: Checkpoint | None,
+) -> Evaluation | None:
+    """Write the model of the best epoch, on the main process, and return its test, if any.
+
+    Raises `TrainingError`.
+    """
     plan = run.plan
     if state.best.epoch == 0:
         raise TrainingError(
@@ -155,9 +187,9 @@ def publish_best(
             f" Lower {parameter('learning_rate')}, now {plan.config.learning_rate}."
         )
     if not plan.world.is_main:
-        return
+        return None
     try:
-        publish(run, state, examination, report)
+        return publish(run, state, examination, finish)
     except errors.OutputDirectoryError as error:  # most likely a full disk
         raise TrainingError(
             f"The model is trained, but: {error} {run.how_to_recover(unsaved)}"

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 CLOSING_S = 60.0
 STOPPING_S = 5.0  # the same for an interrupted run
 MAX_FAILURES = 3  # in a row; then nothing is sent until the end
-# For the number of epochs, before training starts: a cold node takes long to load mlflow.
+# For the number of epochs, before training starts. It counts from when mlflow is loaded, which
+# takes a cold node long and says nothing about the server.
 ANSWER_S = 60.0
 RUN_ID = "MLFLOW_RUN_ID"  # the variable that names the run of an Azure ML job
 
@@ -162,14 +163,15 @@ def earlier_epochs() -> int:
         return 0
 
     def ask() -> int:
+        return len(mlflow.MlflowClient().get_metric_history(run_id, LAST_METRIC))
+
+    try:
         import mlflow
 
         from train_pytorch_model.tracking.mlflow_run import LAST_METRIC
 
         hush_mlflow()
-        return len(mlflow.MlflowClient().get_metric_history(run_id, LAST_METRIC))
-
-    try:  # in a thread: a server that is unreachable blocks the client for minutes
+        # In a thread: a server that is unreachable blocks the client for minutes.
         return in_thread(ask).result(ANSWER_S)
     except Exception as error:  # likewise
         # What a store may answer about a metric that it does not have.

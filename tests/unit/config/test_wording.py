@@ -5,11 +5,14 @@ import pytest
 from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.config.wording import (
     assignment,
+    bulleted,
     counted,
     flag,
     for_command_line,
     parameter,
     quoted,
+    visible,
+    visible_lines,
 )
 
 
@@ -37,3 +40,21 @@ def test_numbers_take_singular_and_plural() -> None:
         "1 step",
         "2,000 steps",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("bird\x1b[2J\x1b]0;owned\x07", "bird\\x1b[2J\\x1b]0;owned\\x07"),
+        ("a\nError: b\r\tc", "a\\nError: b\\r\\tc"),
+        ("photo\u202egpj.exe\u2028\x9b2J\udcff", "photo\\u202egpj.exe\\u2028\\x9b2J\\udcff"),
+        (
+            "Vögel, ソファ, x\u200cy, 👩\u200d🚀\u00a0",
+            "Vögel, ソファ, x\u200cy, 👩\u200d🚀\u00a0",
+        ),
+    ],
+)
+def test_what_is_no_visible_character_of_a_name_is_shown_as_text(name: str, shown: str) -> None:
+    assert visible(name) == shown
+    assert bulleted([name]) == f"\n  {shown}"
+    assert visible_lines(f"first\n{name[:5]}") == f"first\n{visible_lines(name[:5])}"

@@ -318,6 +318,24 @@ def test_output_is_also_written_to_a_log_file(
     ]
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_names_move_no_cursor_and_set_no_colours(
+    screen: Callable[..., Screen], tmp_path: Path, is_terminal: bool
+) -> None:
+    shown = screen(is_terminal=is_terminal)
+    set_up()
+    with suppress(ValueError), log_file(tmp_path / "log"):
+        logger.info("a category\x1b[2J\x07\rof\nnext line")
+        paragraph("a folder\x1b[31m")
+        raise ValueError("a file\x1b]0;x\x07")
+    assert "a category\\x1b[2J\\x07\\rof" in shown.text
+    assert "a folder\\x1b[31m" in shown.text
+    assert fit_to_stderr("no \x1b[2J\n  x") == "no \\x1b[2J\n  x"
+    written = (tmp_path / "log").read_text()
+    assert "a file\\x1b]0;x\\x07" in written
+    assert "\x1b" not in written
+
+
 def test_a_log_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "logs").touch()
     with log_file(tmp_path / "logs" / "rank_1.log"):

@@ -1,9 +1,11 @@
 """A tracking server that refuses, hangs or dies neither fails nor delays the training."""
 
+import builtins
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -275,3 +277,29 @@ def test_whether_a_job_has_trained_before_is_never_left_open_in_silence(
     assert server.calls == ["metrics/get-history"]
     said = "MLflow does not say whether an earlier start of this job has trained."
     assert [text.startswith(said) for text in warnings_in(caplog)] == [True] * warnings
+
+
+def test_the_time_for_an_answer_does_not_count_loading_mlflow(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a slow node, that alone takes longer."""
+    monkeypatch.setenv("MLFLOW_RUN_ID", "r1")
+    imported: list[str] = []
+    real_import = builtins.__import__
+
+    def record_import(name: str, *arguments: Any, **options: Any) -> Any:
+        imported.append(name)
+        return real_import(name, *arguments, **options)
+
+    def ask_now(call: Callable[[], int]) -> Future[int]:
+        assert "mlflow" in imported
+        imported.clear()
+        answer: Future[int] = Future()
+        answer.set_result(call())
+        assert "mlflow" not in imported
+        return answer
+
+    monkeypatch.setattr(module, "in_thread", ask_now)
+    monkeypatch.setattr(builtins, "__import__", record_import)
+    assert earlier_epochs() == 0
+    assert server.calls == ["metrics/get-history"]
