@@ -1,5 +1,7 @@
 """`fit` and its Python form: one folder becomes a tested model, the same as by the single verbs."""
 
+import json
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import pytest
 
 from tests.painting import paint_folders
 from tests.programs.program import assert_refused, run_program
+from train_pytorch_model.formats.trained_directory import differences
 
 MODEL = ("--architecture", "mobilenet_v3_small")
 OPTIONS = ("--epochs", "2", "--batch-size", "8")
@@ -58,6 +61,18 @@ def test_nothing_is_left_beside_the_model(fitted: Path) -> None:
         sorted(row.rpartition(",")[2] for row in rows)
         == ["test"] * 6 + ["training"] * 18 + ["validation"] * 6
     )
+
+
+def test_report_and_test_link_each_other_and_are_in_the_manifest(fitted: Path) -> None:
+    report = (fitted / "report.html").read_text()
+    page = (fitted / "evaluation/evaluation.html").read_text()
+    verdict = re.compile(r'<p class="verdict">(.*?)</p>')
+    assert verdict.findall(report) == verdict.findall(page)
+    assert '<a href="evaluation/evaluation.html">' in report
+    assert '<a href="../report.html">' in page
+    files = json.loads((fitted / "manifest.json").read_text())["files"]
+    assert {"report.html", "evaluation/evaluation.html", "evaluation/_meta.yaml"} <= files.keys()
+    assert differences(fitted) == []
 
 
 def test_the_same_command_finds_its_work_done(photographs: Path, fitted: Path) -> None:

@@ -24,6 +24,7 @@ from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.image_classifier import predictions
 from train_pytorch_model.inputs import scoring
 from train_pytorch_model.inputs.scoring import ScoringInputs
+from train_pytorch_model.inputs.unreadable_images import UNREADABLE_IMAGES
 from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.machine.launch import rank_of
 
@@ -187,7 +188,14 @@ class Score(OnImages):
             )
         if self.explain:
             logger.info(f"The least certain images are in {self.scored_dataset}/explained.html")
-        logger.info(f"The scores of {images} are in {self.scored_dataset}/scores.csv")
+        where = f"The scores of {images} are in {self.scored_dataset}/scores.csv"
+        if summary.unreadable:
+            total = summary.images + summary.unreadable
+            where += (
+                f"; {summary.unreadable:,} of {total:,} images cannot be read: see"
+                f" {UNREADABLE_IMAGES} there"
+            )
+        logger.info(where)
 
 
 def _require(holds: bool, name: str, rule: str, value: int) -> None:

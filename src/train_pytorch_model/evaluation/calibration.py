@@ -102,9 +102,9 @@ def describe_temperature(temperature: Temperature) -> str:
     after = temperature.after
     if temperature.value == 1:
         return (
-            "The probabilities are those of the network: no temperature lowers the loss by"
-            f" {MIN_GAIN:.1%} on images that it was not fitted on (loss {before.loss:.4f},"
-            f" calibration error {before.error:.1%})."
+            "The probabilities are those of the network: adjusting them on the validation images"
+            f" would hardly make them better (loss {before.loss:.4f}, calibration error"
+            f" {before.error:.1%})."
         )
     return (
         f"The probabilities are calibrated by a temperature of {temperature.value:.3f} in the last"

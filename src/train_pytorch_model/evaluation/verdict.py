@@ -9,6 +9,7 @@ from train_pytorch_model.evaluation.metrics import Evaluation
 
 GOOD = 0.9  # accuracy and balanced accuracy from which on a model is called good
 MAX_WIDTH = 0.3  # of a confidence interval; 5 of 16 right, 14 % to 56 %, say nothing
+MAX_GAP = 0.05  # between mean confidence and accuracy, of probabilities that mean what they say
 MAX_NAMED = 3  # categories
 MAX_NAME = 60  # characters
 
@@ -36,6 +37,27 @@ def verdict(evaluation: Evaluation, categories: Sequence[str]) -> str:
         _about_few_images(evaluation),
     ]
     return " ".join(sentence for sentence in sentences if sentence)
+
+
+def describe_trust(evaluation: Evaluation) -> str:
+    """Return whether the probabilities can be taken at their word, in a sentence."""
+    low, high = evaluation.accuracy_interval
+    if high - low > MAX_WIDTH:
+        images = counted(evaluation.images, "image is", "images are")
+        return (
+            f"{images} too few to say whether the model's probabilities can be taken at their word."
+        )
+    how = (
+        f"on average it is {evaluation.mean_confidence:.0%} sure, and right in"
+        f" {evaluation.accuracy:.0%} of the images"
+    )
+    tolerance = max(MAX_GAP, (high - low) / 2)
+    gap = evaluation.mean_confidence - evaluation.accuracy
+    if gap > tolerance:
+        return f"The model's probabilities promise too much: {how}."
+    if gap < -tolerance:
+        return f"The model's probabilities are too modest: {how}."
+    return f"The model's probabilities can be taken at their word: {how}."
 
 
 def _about_accuracy(evaluation: Evaluation, categories: Sequence[str]) -> str:
@@ -86,7 +108,7 @@ def _about_few_images(evaluation: Evaluation) -> str:
     images = counted(evaluation.images, "image", "images")
     return (
         f"On {images} this says next to nothing: the accuracy may be anything from {low:.0%} to"
-        f" {high:.0%}."
+        f" {high:.0%}. More images would tell."
     )
 
 

@@ -64,7 +64,7 @@ def predict(
             logger.warning(warning)
     classifier = ImageClassifier(spec, build_model(inputs.model, spec.categories), world.device)
     logger.info(
-        f"{title} {counted(len(images), 'image', 'images')} at {spec.framing.height} x"
+        f"{title} {_count_of(inputs)} at {spec.framing.height} x"
         f" {spec.framing.width} px ({inputs.size_reason}),"
         f" {counted(len(spec.categories), 'category', 'categories')}, on {world.size} x"
         f" {world.device.type}"
@@ -91,6 +91,16 @@ def predict(
                 _check_finite(batch, inputs)
                 yield batch
                 progress.advance(len(batch.indices) + len(batch.unreadable))
+
+
+def _count_of(inputs: ScoringInputs) -> str:
+    """Return how many images are predicted, and of how many, in words."""
+    count = counted(len(inputs.images), "image", "images")
+    num_unreadable = len(inputs.unreadable_images)
+    if not num_unreadable:
+        return count
+    total = len(inputs.images) + num_unreadable
+    return f"{len(inputs.images):,} of {total:,} images ({num_unreadable:,} cannot be read)"
 
 
 def _check_finite(batch: PredictedBatch, inputs: ScoringInputs) -> None:

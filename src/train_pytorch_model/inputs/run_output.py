@@ -55,6 +55,8 @@ def _log_that_it_is_complete(output: Path, fresh: bool) -> None:
 
 
 def _log_what_was_checked(inputs: OpenedInputs) -> None:
-    num_images = len(inputs.training) + len(inputs.validation)
+    num_unreadable = len(inputs.unreadable_images)
+    num_images = len(inputs.training) + len(inputs.validation) + num_unreadable
+    unreadable = f", of which {num_unreadable:,} cannot be read" if num_unreadable else ""
     next_step = "; loading PyTorch" if is_alone(os.environ) else ""
-    logger.info(f"Checked {num_images:,} images{next_step}")
+    logger.info(f"Checked {num_images:,} training and validation images{unreadable}{next_step}")

@@ -28,6 +28,7 @@ from train_pytorch_model.publishing.run_description import command_of
 from train_pytorch_model.publishing.training_gallery import training_gallery
 from train_pytorch_model.reports.evaluation_values import files_by_cell
 from train_pytorch_model.reports.galleries import (
+    files_of_suspects,
     prediction_galleries,
     suspects_gallery,
     twins_gallery,
@@ -133,7 +134,11 @@ def _galleries(engine: Engine, training: ImageDirectory, examination: Examinatio
     return [
         *suspects_gallery(examination.suspects, data_sets, colours),
         *prediction_galleries(
-            examination.evaluation, examination.evaluated, colours, explain_validation
+            examination.evaluation,
+            examination.evaluated,
+            colours,
+            explain_validation,
+            shown_before=files_of_suspects(examination.suspects, inputs.validation.port),
         ),
         *twins_gallery(examination.twins, data_sets, colours),
         training_gallery(engine.plan, training),

@@ -35,14 +35,20 @@ class TwinRow:
 
 
 def find_twins(
-    training: ImageDirectory, validation: ImageDirectory, identical: np.ndarray, hashes: np.ndarray
+    training: ImageDirectory,
+    validation: ImageDirectory,
+    identical: np.ndarray,
+    hashes: np.ndarray,
+    num_known: int = 0,
 ) -> tuple[list[TwinRow], np.ndarray]:
     """Return the rows of twins.csv, and which validation images look like a training image.
 
-    The latter is (V,), bool. Validation images are numbered on after the training images: in the
+    The latter is (V,), bool. Pairs within the first `num_known` images are left out. Validation
+    images are numbered on after the training images: in the
     `identical` pairs (P, 2) and in their perceptual `hashes` (N, 16), uint8.
     """
-    pairs = _with_identical(find_pairs(hashes), identical)
+    is_new = identical[:, 1] >= num_known
+    pairs = _with_identical(find_pairs(hashes, num_known), identical[is_new])
     class_indices = np.concatenate([training.class_indices, validation.class_indices])
     order = _order(pairs, class_indices, len(training))
 

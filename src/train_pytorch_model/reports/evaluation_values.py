@@ -8,7 +8,7 @@ import numpy as np
 from train_pytorch_model.evaluation import tables
 from train_pytorch_model.evaluation.metrics import PERCENTS, Evaluation
 from train_pytorch_model.evaluation.tables import EvaluatedImages
-from train_pytorch_model.evaluation.verdict import describe_baseline, verdict
+from train_pytorch_model.evaluation.verdict import describe_baseline, describe_trust, verdict
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.reports.chart import line_chart
 from train_pytorch_model.reports.confusion_view import confusion_view
@@ -34,6 +34,7 @@ def evaluation_values(evaluation: Evaluation, spec: ClassifierSpec) -> dict[str,
         "evaluation": evaluation,
         "spec": spec,
         "verdict": verdict(evaluation, categories),
+        "trust": describe_trust(evaluation),
         "baseline": (evaluation.baseline, describe_baseline(evaluation, categories)),
         "confusion": confusion_view(evaluation, categories),
         "pairs": tables.confused_rows(evaluation, categories, MAX_PAIRS),

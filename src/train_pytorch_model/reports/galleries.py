@@ -1,6 +1,6 @@
 """The galleries of predictions, of suspects and of images that look alike."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -32,15 +32,29 @@ def prediction_galleries(
     colours: Colours,
     explain: Callable[[np.ndarray], Sequence[Heat | None]],
     where_all_are: str = "",
+    shown_before: Collection[str] = (),
 ) -> list[Gallery]:
     """Return the most confident mistakes, the least certain predictions and some right ones.
 
     `explain` gives the heats of images by their indices, to lie over the mistakes and the least
     certain ones. `where_all_are` is the end of the sentence that says that only some mistakes are
-    shown.
+    shown. No image is shown twice, nor one of those whose files were `shown_before`.
     """
-    mistakes = evaluation.mistakes[:MAX_MISTAKES]
-    uncertain = np.argsort(evaluated.outcomes.confidences, kind="stable")[:MAX_UNCERTAIN]
+    names = evaluated.images.file_names
+
+    def new(rows: np.ndarray, others: Collection[int] = ()) -> np.ndarray:
+        is_new = [
+            row not in others and names[index] not in shown_before
+            for row, index in zip(rows.tolist(), evaluated.indices[rows].tolist(), strict=True)
+        ]
+        chosen: np.ndarray = rows[np.array(is_new, bool)]
+        return chosen
+
+    num_shown = len(evaluation.mistakes) - len(new(evaluation.mistakes))
+    mistakes = new(evaluation.mistakes)[:MAX_MISTAKES]
+    least_certain = np.argsort(evaluated.outcomes.confidences, kind="stable")
+    room = MAX_UNCERTAIN + len(mistakes) + len(shown_before)
+    uncertain = new(least_certain[:room], mistakes.tolist())[:MAX_UNCERTAIN]
     explained = np.unique(np.concatenate([mistakes, uncertain]))
     heats = dict(
         zip(explained.tolist(), explain(evaluated.indices[explained]), strict=True),
@@ -53,7 +67,7 @@ def prediction_galleries(
         ]
 
     has_heat = any(heats.values())
-    about_mistakes = _about_mistakes(evaluation, where_all_are, has_heat)
+    about_mistakes = _about_mistakes(evaluation, where_all_are, has_heat, num_shown)
     surest = _surest_of_categories(evaluated)
     galleries = [
         Gallery("mistakes", "Most confident mistakes", about_mistakes, cards(mistakes, heats)),
@@ -73,19 +87,27 @@ def _surest_of_categories(evaluated: EvaluatedImages) -> np.ndarray:
     return surest
 
 
-def _about_mistakes(evaluation: Evaluation, where_all_are: str, has_heat: bool) -> str:
+def _about_mistakes(
+    evaluation: Evaluation, where_all_are: str, has_heat: bool, num_shown_before: int
+) -> str:
     num_mistakes = len(evaluation.mistakes)
     if num_mistakes == 0:
         return "None: every image was classified correctly."
     total = counted(evaluation.images, "image", "images")
     verb = "was" if num_mistakes == 1 else "were"
     text = f"{num_mistakes:,} of {total} {verb} misclassified."
-    if num_mistakes > MAX_MISTAKES:
+    if num_shown_before:
+        text += f" {num_shown_before:,} of them {_are(num_shown_before)} shown above."
+    if num_mistakes - num_shown_before > MAX_MISTAKES:
         text += f" Shown are the {MAX_MISTAKES} with the highest confidence{where_all_are}."
     text += " The percentages are predicted probabilities. Check for wrong labels too."
     if has_heat:
         text += f" {HEAT_NOTE}"
     return text
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _prediction_card(
@@ -107,6 +129,11 @@ def _facts(prediction: Prediction) -> list[Fact]:
         Fact("true", prediction.category, f"{prediction.category_probability:.1%}"),
         Fact("predicted", prediction.predicted, confidence),
     ]
+
+
+def files_of_suspects(suspects: Sequence[Suspect], port: str) -> set[str]:
+    """Return the files of one data set that `suspects_gallery` shows."""
+    return {suspect.file for suspect in suspects[:MAX_SUSPECTS] if suspect.dataset == port}
 
 
 def suspects_gallery(
@@ -157,9 +184,42 @@ def twins_gallery(
         )
         for row in rows[:MAX_TWINS]
     ]
-    pairs = counted(len(rows), "pair of images looks", "pairs of images look")
-    text = f"{pairs} alike; `{TWINS}` lists them. Pairs in different categories come first."
-    return [Gallery("twins", "Images that look alike", text, cards)] if cards else []
+    return [Gallery("twins", "Images that look alike", _about_twins(rows), cards)] if cards else []
+
+
+def _about_twins(rows: Sequence[TwinRow]) -> str:
+    """Return how many pairs there are, and what to do about each kind of them."""
+    contradicting = sum(row.category != row.other_category for row in rows)
+    shared = sum(row.category == row.other_category and row.port != row.other_port for row in rows)
+    harmless = len(rows) - contradicting - shared
+    sentences = [
+        f"{counted(len(rows), 'pair of images looks', 'pairs of images look')} alike; `{TWINS}`"
+        " lists them."
+    ]
+    if contradicting:
+        sentences.append(
+            f"In {counted(contradicting, 'pair', 'pairs')} the categories differ: look which one is"
+            " right, and delete or move the other file."
+        )
+    if shared:
+        parts = " and ".join(dict.fromkeys(map(_first_word, _ports_of_shared(rows))))
+        sentences.append(
+            f"{counted(shared, 'pair is', 'pairs are')} in two parts, {parts}: what training has"
+            " seen shows nothing new there, so the numbers are too good. Delete one file of each,"
+            " or leave it to `fit` or `split` to divide the images, which keep them together."
+        )
+    if harmless:
+        sentences.append(
+            f"{counted(harmless, 'pair is', 'pairs are')} in one part and category: the image"
+            " counts twice there, which does little harm."
+        )
+    return " ".join(sentences)
+
+
+def _ports_of_shared(rows: Sequence[TwinRow]) -> Iterator[str]:
+    for row in rows:
+        if row.port != row.other_port:
+            yield from (row.port, row.other_port)
 
 
 def _first_word(port: str) -> str:

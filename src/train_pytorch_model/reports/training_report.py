@@ -13,7 +13,7 @@ from train_pytorch_model.config.wording import assignment, counted, display_name
 from train_pytorch_model.evaluation.directory import PAGE
 from train_pytorch_model.evaluation.metrics import Evaluation
 from train_pytorch_model.evaluation.time_budget import TimeBudget
-from train_pytorch_model.evaluation.verdict import verdict
+from train_pytorch_model.evaluation.verdict import describe_trust, verdict
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.trained_directory import EVALUATION
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
@@ -69,11 +69,16 @@ def render_report(report: Report) -> str:
     categories = report.spec.categories
     training = report.training.class_counts()
     validation = report.validation.class_counts()
+    values = evaluation_values(report.evaluation, report.spec)
+    if report.test:
+        values |= {
+            "verdict": verdict(report.test, categories),
+            "trust": describe_trust(report.test),
+        }
     return render_page(
         "report.html",
-        **evaluation_values(report.evaluation, report.spec),
+        **values,
         report=report,
-        test_verdict=verdict(report.test, categories) if report.test else "",
         evaluation_page=f"{EVALUATION}/{PAGE}",
         notes=list(_notes(report)),
         charts=_charts(report),

@@ -1,6 +1,7 @@
 """`evaluate`: how good a model is on labelled images."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +11,9 @@ from train_pytorch_model.distributed.world import World
 from train_pytorch_model.evaluation import directory, metrics
 from train_pytorch_model.evaluation.metrics import Evaluation, outcomes_of
 from train_pytorch_model.evaluation.tables import EvaluatedImages
+from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.outputs import writing_directory
+from train_pytorch_model.formats.writing import table_of, write_csv
 from train_pytorch_model.inference.explain import explain
 from train_pytorch_model.inference.predict import (
     PredictedBatch,
@@ -20,24 +23,34 @@ from train_pytorch_model.inference.predict import (
 from train_pytorch_model.inputs.scoring import ScoringInputs
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.networks.build import build_model
+from train_pytorch_model.quality.identical_files import find_identical
 from train_pytorch_model.quality.perceptual_hash import read_image_hashes
 from train_pytorch_model.quality.training_look_alikes import compare_with_training
+from train_pytorch_model.quality.twins import TWINS, TwinRow, find_twins
 from train_pytorch_model.reports.evaluation_page import EvaluationReport, render_evaluation
 from train_pytorch_model.reports.evaluation_values import files_by_cell
-from train_pytorch_model.reports.galleries import prediction_galleries
+from train_pytorch_model.reports.galleries import prediction_galleries, twins_gallery
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is known of the training of a model, besides its directory."""
+
+    images: ImageDirectory  # those whose hashes are in the model's directory, in the same order
+    report: str  # the page about it, relative to the evaluation's
 
 
 def evaluate(
     inputs: ScoringInputs,
     output: Path,
     world: World,
-    training_report: str = "",
+    training: Training | None = None,
     after_batch: Callable[[], None] = lambda: None,
 ) -> Evaluation | None:
     """Write the evaluation of all readable images, which have the categories of the model.
 
-    Its page links the `training_report`, given relative to it. Called on all processes; the main
-    one writes, and calls `after_batch`. Raises `InvalidModelDirectoryError` for weights
+    What is known of the `training` is compared and linked. Called on all processes; the main one
+    writes, and calls `after_batch`. Raises `InvalidModelDirectoryError` for weights
     that do not fit, `InvalidDatasetError` if too many images turn out to be unreadable,
     `OutputDirectoryError`.
     """
@@ -47,7 +60,7 @@ def evaluate(
         return None
     with writing_directory(output, directory.META_CONTENT, "output") as root:
         watched = _call_after_each(batches, after_batch)
-        return _write_evaluation(inputs, root, world, watched, training_report)
+        return _write_evaluation(inputs, root, world, watched, training)
 
 
 def _call_after_each(
@@ -63,7 +76,7 @@ def _write_evaluation(
     root: Path,
     world: World,
     batches: Iterator[PredictedBatch],
-    training_report: str,
+    training: Training | None,
 ) -> Evaluation:
     spec = inputs.spec
     evaluated, hashes, unreadable = _collect(inputs, batches)
@@ -88,6 +101,11 @@ def _write_evaluation(
         partial(explain, network, spec, inputs.images),
         where_all_are=f"; all are in {directory.MISTAKES}",
     )
+    if training is not None:
+        twins = _find_twins(training.images, evaluated, training_hashes, hashes)
+        galleries += twins_gallery(twins, (training.images, inputs.images), spec.framing.colours)
+        if twins:
+            write_csv(root / TWINS, table_of(TwinRow, twins))
     page = render_evaluation(
         EvaluationReport(
             spec=spec,
@@ -97,11 +115,27 @@ def _write_evaluation(
             files=files_by_cell(evaluated),
             num_unreadable=num_unreadable,
             look_alikes=about_look_alikes,
-            training_report=training_report,
+            training_report=training.report if training else "",
         )
     )
     (root / directory.PAGE).write_text(page, encoding="utf-8")
     return evaluation
+
+
+def _find_twins(
+    training: ImageDirectory,
+    evaluated: EvaluatedImages,
+    training_hashes: np.ndarray,
+    hashes: np.ndarray,
+) -> Sequence[TwinRow]:
+    """Return the pairs of an evaluated image and another one, or a training image."""
+    if len(training_hashes) != len(training):
+        return []
+    images = evaluated.images.select(evaluated.indices)
+    identical = find_identical(training, images).pairs
+    both = np.concatenate([training_hashes, hashes])
+    twins, _ = find_twins(training, images, identical, both, num_known=len(training))
+    return twins
 
 
 def _collect(

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from train_pytorch_model.distributed.world import World
 
 OUTPUT = "output"
+TEST_DATASET = "Test dataset"
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def fit(
         if evaluation is None:
             evaluation = _test(inputs, model, world)
         if evaluation is not None:
-            logger.info(f"On {evaluation.images:,} test images, which training has not seen:")
+            logger.info(f"On {evaluation.images:,} test images, held out from training:")
             log_summary(evaluation, inputs.categories, indent="  ")
         return evaluation
 
@@ -105,7 +106,8 @@ def _open(folder: Path, model: Path, options: FitOptions) -> OpenedInputs | None
         _images_of(folder), parameters.random_seed, columns_of(options), options.group_by or ""
     )
     training, validation = opening.with_same_categories(parts.training, parts.validation)
-    scoring.check_test(training, parts.test)
+    test = replace(parts.test, port=TEST_DATASET)
+    scoring.check_test(training, test)
     counts = ", ".join(f"{len(images):,} for {name}" for name, images in vars(parts).items())
     logger.info(f"{folder}: {len(training.categories):,} categories; images: {counts}")
 
@@ -120,7 +122,7 @@ def _open(folder: Path, model: Path, options: FitOptions) -> OpenedInputs | None
     untrained = open_model_directory(path, opening.UNTRAINED_MODEL)
 
     inputs = opening.training_inputs(untrained, training, validation, parameters.epochs)
-    inputs = replace(inputs, test=parts.test, made_by=made_by)
+    inputs = replace(inputs, test=test, made_by=made_by)
     if prepare_output(model, inputs, parameters, options.fresh, name=OUTPUT):
         return inputs
     run.remove()  # the untrained model was only made to compare it
@@ -194,11 +196,12 @@ def _test(
     """Evaluate the model on the images that were held out, if any, on the main process."""
     if not world.is_main or inputs.test is None:
         return None
-    from train_pytorch_model.stories.evaluate import evaluate
+    from train_pytorch_model.stories.evaluate import Training, evaluate
 
     tested = scoring.evaluation_inputs(scoring.open_trained(model), inputs.test)
     alone = replace(world, size=1, local_size=1)  # the other processes are no longer needed
-    return evaluate(tested, model / EVALUATION, alone, f"../{REPORT}", after_batch)
+    training = Training(inputs.training, f"../{REPORT}")
+    return evaluate(tested, model / EVALUATION, alone, training, after_batch)
 
 
 def beside(folder: Path, suffix: str) -> Path:

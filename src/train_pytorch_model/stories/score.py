@@ -46,7 +46,8 @@ class ScoreOptions:
 class ScoreSummary:
     """What came out of scoring."""
 
-    images: int = 0
+    images: int = 0  # that can be read
+    unreadable: int = 0
     labelled: int = 0  # images with a category that the model knows
     correct: int = 0
     strange: int = 0  # images that are answered with `unknown`
@@ -134,7 +135,7 @@ def _write_scores(
             _count(summary, batch.probabilities, targets[batch.indices], is_unknown)
             _show_first(summary, names, batch.probabilities, is_unknown, categories)
         # Raises if none of the images can be read, now or before.
-        report_unreadable_images(inputs, unreadable, root)
+        summary.unreadable = report_unreadable_images(inputs, unreadable, root)
         if options.num_to_label:
             write_to_label(root, list(to_label.ranked()), images, categories)
         if options.num_to_explain:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from train_pytorch_model.evaluation.metrics import Evaluation, evaluate, outcomes_of
-from train_pytorch_model.evaluation.verdict import describe_baseline, verdict
+from train_pytorch_model.evaluation.verdict import describe_baseline, describe_trust, verdict
 
 NAMES = ("ant", "bee", "fly", "wasp", "tick")
 
@@ -86,3 +86,31 @@ def test_a_long_or_strange_name_is_bounded() -> None:
     sentence = verdict(evaluation_of([[0, 60], [0, 60]]), ["x" * 1000, "\u202eb"])
     assert len(sentence) < 400
     assert "\u202e" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("images", "confidence", "sentence"),
+    [
+        (8, 0.9, "8 images are too few to say whether the model's probabilities can be taken at"),
+        (
+            400,
+            0.78,
+            "The model's probabilities can be taken at their word: on average it is 78% sure",
+        ),
+        (400, 0.95, "The model's probabilities promise too much: on average it is 95% sure, and"),
+        (
+            400,
+            0.55,
+            "The model's probabilities are too modest: on average it is 55% sure, and right",
+        ),
+    ],
+)
+def test_whether_probabilities_can_be_taken_at_their_word(
+    images: int, confidence: float, sentence: str
+) -> None:
+    is_hit = np.arange(images) % 4 > 0  # three quarters
+    targets = np.where(is_hit, 0, 1)
+    probabilities = np.tile([confidence, 1 - confidence], (images, 1))
+    trust = describe_trust(evaluate(outcomes_of(targets, probabilities), 2))
+    assert trust.startswith(sentence)
+    assert images == 8 or trust.endswith("right in 75% of the images.")

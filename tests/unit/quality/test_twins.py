@@ -35,6 +35,24 @@ def twins_of(
     return find_twins(training, validation, find_identical(training, validation).pairs, hashes)
 
 
+def test_pairs_of_known_images_are_left_out(tmp_path: Path) -> None:
+    scenes = [paint_scene(index) for index in range(3)]
+    known = write(tmp_path / "training", {"a/1.png": scenes[0], "b/1.png": scenes[0]})
+    images = write(tmp_path / "test", {"a/2.png": scenes[0], "a/3.png": scenes[1]})
+    paths = [part.path(index) for part in (known, images) for index in range(2)]
+    hashes = np.stack(
+        [perceptual_hash(np.asarray(Image.open(path).convert("RGB"))) for path in paths]
+    )
+    identical = find_identical(known, images).pairs
+    (row,), is_alike = find_twins(known, images, identical, hashes, num_known=2)
+    assert (row.file_name, row.other_port, row.other_file_name) == (
+        "a/1.png",
+        "Test dataset",
+        "a/2.png",
+    )
+    assert is_alike.tolist() == [True, False]
+
+
 def test_pairs_are_listed_with_contradictions_and_leaks_first(tmp_path: Path) -> None:
     first, second, third, *others = (paint_scene(index) for index in range(20))
     distinct = {f"cat/other_{index}.png": image for index, image in enumerate(others)}

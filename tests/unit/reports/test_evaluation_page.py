@@ -340,3 +340,20 @@ def test_calibration_is_drawn_for_bins_with_images_only() -> None:
     assert (
         "The expected calibration error (ECE), the mean gap over all images, is 40.0%." in page.text
     )
+
+
+def test_the_page_of_a_test_links_the_report_on_the_training() -> None:
+    page = sure([0, 1], [0, 1], ("a", "b"))
+    assert "../report.html" not in page.html
+    report = EvaluationReport(
+        ClassifierSpec("resnet18", False, ("a", "b"), Framing(32, 48, 1.0), (0.5,) * 3, (0.5,) * 3),
+        "test",
+        evaluate(outcomes_of(np.array([0, 1]), np.eye(2)), 2),
+        [],
+        {},
+        0,
+        training_report="../report.html",
+    )
+    linked = Page(render_evaluation(report))
+    assert "../report.html" in [link["href"] for link in linked.all("a")]
+    assert "These images played no part in training." in linked.text

@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,9 @@ from train_pytorch_model.evaluation.metrics import evaluate, outcomes_of
 from train_pytorch_model.evaluation.tables import EvaluatedImages
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.image_classifier.decoding import DEFAULT_COLOURS
+from train_pytorch_model.quality.twins import TwinRow
 from train_pytorch_model.reports.evaluation_values import MAX_CELL_FILES, files_by_cell
-from train_pytorch_model.reports.galleries import MAX_MISTAKES, prediction_galleries
+from train_pytorch_model.reports.galleries import MAX_MISTAKES, prediction_galleries, twins_gallery
 from train_pytorch_model.reports.gallery import Card, Fact, Gallery, Heat
 from train_pytorch_model.reports.pictures import THUMBNAIL_SIDE, thumbnail
 from train_pytorch_model.reports.training_report import render_report
@@ -134,13 +136,52 @@ def test_heat_lies_over_mistakes_and_uncertain_images(tmp_path: Path) -> None:
     assert "Pink is what" in shown[0].text
     assert [[card.heat for card in gallery.cards] for gallery in shown] == [
         [heat],
-        [heat, heat, None],
+        [heat, None],
         [None, None],
     ]
     page = Page(render_report(make_report(galleries=shown)))
     assert [image["style"] for image in page.all("img") if image.get("class") == "heat"] == [
         "left:25.0%;top:0.0%;width:50.0%;height:100.0%"
-    ] * 3
+    ] * 2
+
+
+def test_an_image_is_shown_once(tmp_path: Path) -> None:
+    evaluated = painted(tmp_path, [0, 0, 1, 1], np.array([[0.1, 0.9], [0.4, 0.6], [0, 1], [0, 1]]))
+    galleries = prediction_galleries(
+        evaluate(evaluated.outcomes, 2),
+        evaluated,
+        DEFAULT_COLOURS,
+        lambda rows: [None] * len(rows),
+        shown_before={"a/0.png"},
+    )
+    mistakes, uncertain, _ = galleries
+    assert mistakes.text.startswith("2 of 4 images were misclassified. 1 of them is shown above.")
+    assert [card.files for card in mistakes.cards] == [["a/1.png"]]
+    assert [card.files for card in uncertain.cards] == [["b/2.png"], ["b/3.png"]]
+
+
+@pytest.mark.parametrize(
+    ("other", "text"),
+    [
+        (("Training dataset", "dog"), "In 1 pair the categories differ: look which one is right"),
+        (("Test dataset", "cat"), "1 pair is in two parts, training and test: what training has"),
+        (("Training dataset", "cat"), "1 pair is in one part and category: the image counts twice"),
+    ],
+)
+def test_what_to_do_about_twins_is_said_of_each_kind(
+    tmp_path: Path, other: tuple[str, str], text: str
+) -> None:
+    (tmp_path / "cat").mkdir()
+    paint("red", 1).save(tmp_path / "cat/1.png")
+    images = open_image_directory(tmp_path, "Training dataset")
+    port, category = other
+    row = TwinRow("Training dataset", "cat/1.png", "cat", port, "cat/1.png", category, "similar", 1)
+    data_sets = (images, replace(images, port="Test dataset"))
+    (gallery,) = twins_gallery([row], data_sets, DEFAULT_COLOURS)
+    assert gallery.text.startswith("1 pair of images looks alike; `twins.csv` lists them.")
+    assert text in gallery.text
+    assert gallery.text.count(" pair ") == 2
+    assert [fact.name for fact in gallery.cards[0].facts] == ["cat", category]
 
 
 def test_a_thumbnail_has_no_metadata(tmp_path: Path) -> None:

@@ -315,3 +315,16 @@ def test_only_the_largest_and_smallest_of_many_categories_are_listed() -> None:
 def test_a_budget_of_zero_seconds_is_rendered() -> None:
     page = page_of(make_report(budget=TimeBudget(0.0, 0.0, 0.0, 0.0)))
     assert "Training was compute-bound: 0% of its time was spent waiting for images." in page.text
+
+
+def test_a_test_has_the_first_word_and_a_link() -> None:
+    tested = page_of(make_report(test=evaluation_of(3, 500)))
+    (first, *_) = [text for text in tested.texts("p") if text.strip()]
+    assert " of 500" in first
+    assert "evaluation/evaluation.html" in [link["href"] for link in tested.all("a")]
+    assert "All that follows is about the 60 validation images" in tested.text
+    assert "for an unbiased estimate" not in tested.text
+
+    untested = page_of(make_report())
+    assert "evaluation/evaluation.html" not in [link["href"] for link in untested.all("a")]
+    assert "for an unbiased estimate, run evaluate on images that played no part" in untested.text
