@@ -188,10 +188,13 @@ class Model:
         from train_pytorch_model.inference.random_state import kept_random_state
         from train_pytorch_model.stories.evaluate import evaluate
 
-        columns = TableOptions(
-            label_column=label_column, file_column=file_column, split_column=split_column
-        )
-        inputs = open_evaluation_inputs(self.root, path_of("folder", folder), columns)
+        columns = {
+            "label_column": label_column,
+            "file_column": file_column,
+            "split_column": split_column,
+        }
+        table = TableOptions(**typed_values(columns, get_type_hints(TableOptions)))
+        inputs = open_evaluation_inputs(self.root, path_of("folder", folder), table)
         temporary_folder = TemporaryDirectory()
         with temporary_folder as temporary, kept_random_state(), shown_on_console(quiet=True):
             root = Path(temporary, "evaluation") if output is None else path_of("output", output)

@@ -1,7 +1,7 @@
 """The recipe: how images are seen and a network is trained, as given and as decided."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
@@ -10,7 +10,7 @@ import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
 from train_pytorch_model.config.options import shown_as
-from train_pytorch_model.config.wording import bulleted
+from train_pytorch_model.config.wording import bulleted, parameter
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.image_classifier.spec import FramingMode
 
@@ -137,7 +137,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         """Raise `ParameterError` with every entry that is out of range."""
-        _, problems = _convert(asdict(self))
+        _, problems = _convert(asdict(self), parameter)
         problems += self._conflicts()
         if problems:
             raise ParameterError("\n".join(problems))
@@ -149,18 +149,19 @@ class Recipe:
         image = self.image_size
         if early is not None and not self._is_early_size_enough(early):
             yield (
-                f"Recipe: early_size should be at least {MIN_EARLY_SIZE}, or the training size; it"
-                f" is {early}."
+                f"{parameter('early_size')} should be at least {MIN_EARLY_SIZE}, or the training"
+                f" size; it is {early}."
             )
         if not fits_into(training, image):
-            yield f"Recipe: training_size should be at most image_size; it is {training}."
+            yield _at_most("training_size", "image_size", training)
         if not fits_into(early, training):
-            yield f"Recipe: early_size should be at most training_size; it is {early}."
+            yield _at_most("early_size", "training_size", early)
         if not fits_into(early, image):
-            yield f"Recipe: early_size should be at most image_size; it is {early}."
+            yield _at_most("early_size", "image_size", early)
         if (self.mean is None) != (self.std is None):
-            pair = (self.mean, self.std)
-            yield f"Recipe: mean and std should be given together; it is {pair}."
+            names = ("mean", "std") if self.std is None else ("std", "mean")
+            given, missing = map(parameter, names)
+            yield f"{given} is given without {missing}: give both, or neither."
 
     def _is_early_size_enough(self, early: int | tuple[int, int]) -> bool:
         """Return whether every weight of a kernel learns, or the early size is the later one."""
@@ -177,10 +178,13 @@ class Recipe:
             raise ParameterError(
                 f"Recipe: unknown entries:{bulleted(unknown)}\nThe entries are {', '.join(known)}."
             )
-        converted, problems = _convert(entries)
+        converted, problems = _convert(entries, _entry)
         if problems:
             raise ParameterError("\n".join(problems))
-        return cls(**converted)
+        try:
+            return cls(**converted)
+        except ParameterError as error:
+            raise ParameterError(f"Recipe: {error}") from error
 
     def sizes_other_than(
         self, size: int | tuple[int, int] | None
@@ -251,8 +255,23 @@ def fits_into(size: int | tuple[int, int] | None, outer: int | tuple[int, int] |
     return height <= max_height and width <= max_width
 
 
-def _convert(entries: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the entries as their types, such as tuples for lists, and the others' problems."""
+def _entry(name: str) -> str:
+    """Return the name of an entry in a file."""
+    return f"Recipe: {name}"
+
+
+def _at_most(name: str, outer: str, size: object) -> str:
+    """Return the message about a size that is larger than another one."""
+    return f"{parameter(name)} should be at most {parameter(outer)}; it is {size}."
+
+
+def _convert(
+    entries: Mapping[str, Any], named: Callable[[str], str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the entries as their types, such as tuples for lists, and the others' problems.
+
+    `named` returns an entry's name as the reader knows it.
+    """
     types = get_type_hints(Recipe, include_extras=True)
     converted: dict[str, Any] = {}
     problems = []
@@ -263,7 +282,7 @@ def _convert(entries: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
                 # Apart: msgspec 0.22 crashes on a union of a bounded number and a tuple.
                 msgspec.convert(sides(converted[name]), tuple[Side, Side])
         except msgspec.ValidationError as error:
-            problems.append(f"Recipe: {name}{_rule(types[name], error)}; it is {value}.")
+            problems.append(f"{named(name)}{_rule(types[name], error)}; it is {value}.")
     return converted, problems
 
 

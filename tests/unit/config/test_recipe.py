@@ -13,64 +13,67 @@ from train_pytorch_model.errors import ParameterError
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"image_size": 7}, "Recipe: image_size should be from 8 to 4096; it is 7."),
-        ({"image_size": 4097}, "Recipe: image_size should be from 8 to 4096; it is 4097."),
-        ({"image_size": (32, 5)}, r"Recipe: image_size should be from 8 to 4096; it is \(32, 5\)."),
+        ({"image_size": 7}, "--image-size should be from 8 to 4096; it is 7."),
+        ({"image_size": 4097}, "--image-size should be from 8 to 4096; it is 4097."),
+        ({"image_size": (32, 5)}, r"--image-size should be from 8 to 4096; it is \(32, 5\)."),
         (
             {"training_size": (5, 32)},
-            r"Recipe: training_size should be from 8 to 4096; it is \(5, 32\).",
+            r"--training-size should be from 8 to 4096; it is \(5, 32\).",
         ),
         (
             {"image_size": (64, 48), "training_size": 64},
-            "Recipe: training_size should be at most image_size; it is 64.",
+            "--training-size should be at most --image-size; it is 64.",
         ),
         (
             {"early_size": 63},
-            "Recipe: early_size should be at least 64, or the training size; it is 63.",
+            "--early-size should be at least 64, or the training size; it is 63.",
         ),
         (
             {"training_size": 96, "early_size": (96, 97)},
-            r"Recipe: early_size should be at most training_size; it is \(96, 97\).",
+            r"--early-size should be at most --training-size; it is \(96, 97\).",
         ),
         (
             {"image_size": 64, "early_size": 65},
-            "Recipe: early_size should be at most image_size; it is 65.",
+            "--early-size should be at most --image-size; it is 65.",
         ),
         (
             {"crop_fraction": 0.0},
-            "Recipe: crop_fraction should be above 0 and at most 1; it is 0.0.",
+            "--crop-fraction should be above 0 and at most 1; it is 0.0.",
         ),
         (
             {"crop_fraction": 1.01},
-            "Recipe: crop_fraction should be above 0 and at most 1; it is 1.01.",
+            "--crop-fraction should be above 0 and at most 1; it is 1.01.",
         ),
-        ({"crop_fraction": math.nan}, "crop_fraction should be above 0 and at most 1; it is nan."),
-        ({"crop_area": 0.0}, "Recipe: crop_area should be above 0 and at most 1; it is 0.0."),
-        ({"crop_area": 1.01}, "Recipe: crop_area should be above 0 and at most 1; it is 1.01."),
-        ({"crop_area": math.nan}, "crop_area should be above 0 and at most 1; it is nan."),
+        (
+            {"crop_fraction": math.nan},
+            "--crop-fraction should be above 0 and at most 1; it is nan.",
+        ),
+        ({"crop_area": 0.0}, "--crop-area should be above 0 and at most 1; it is 0.0."),
+        ({"crop_area": 1.01}, "--crop-area should be above 0 and at most 1; it is 1.01."),
+        ({"crop_area": math.nan}, "--crop-area should be above 0 and at most 1; it is nan."),
         (
             {"label_smoothing": 1.0},
-            "Recipe: label_smoothing should be at least 0 and below 1; it is 1.0.",
+            "--label-smoothing should be at least 0 and below 1; it is 1.0.",
         ),
         (
             {"label_smoothing": -0.1},
-            "Recipe: label_smoothing should be at least 0 and below 1; it is -0.1.",
+            "--label-smoothing should be at least 0 and below 1; it is -0.1.",
         ),
         (
             {"label_smoothing": math.nan},
-            "label_smoothing should be at least 0 and below 1; it is nan.",
+            "label-smoothing should be at least 0 and below 1; it is nan.",
         ),
-        ({"cutmix": 1.1}, "Recipe: cutmix should be from 0 to 1; it is 1.1."),
+        ({"cutmix": 1.1}, "--cutmix should be from 0 to 1; it is 1.1."),
         (
             {"mean": (0.5, 0.5, 127.5), "std": (0.5, 0.5, 0.5)},
-            r"Recipe: mean should be three values from 0 to 1; it is \(0.5, 0.5, 127.5\).",
+            r"--mean should be three values from 0 to 1; it is \(0.5, 0.5, 127.5\).",
         ),
         (
             {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.0, 0.5)},
-            r"Recipe: std should be three values above 0 and at most 1; it is \(0.5, 0.0, 0.5\).",
+            r"--std should be three values above 0 and at most 1; it is \(0.5, 0.0, 0.5\).",
         ),
-        ({"mean": (0.5, 0.5, 0.5)}, "Recipe: mean and std should be given together; it is"),
-        ({"std": (0.5, 0.5, 0.5)}, "Recipe: mean and std should be given together; it is"),
+        ({"mean": (0.5, 0.5, 0.5)}, "--mean is given without --std: give both, or neither."),
+        ({"std": (0.5, 0.5, 0.5)}, "--std is given without --mean: give both, or neither."),
     ],
 )
 def test_an_entry_out_of_range_is_refused_with_its_range(
@@ -83,10 +86,10 @@ def test_an_entry_out_of_range_is_refused_with_its_range(
 def test_all_entries_out_of_range_are_named_at_once() -> None:
     with pytest.raises(ParameterError) as raised:
         Recipe(image_size=1, crop_fraction=2.0, label_smoothing=3.0)
-    assert [line.split()[1] for line in str(raised.value).splitlines()] == [
-        "image_size",
-        "crop_fraction",
-        "label_smoothing",
+    assert [line.split()[0] for line in str(raised.value).splitlines()] == [
+        "--image-size",
+        "--crop-fraction",
+        "--label-smoothing",
     ]
 
 
@@ -109,6 +112,13 @@ def test_all_entries_out_of_range_are_named_at_once() -> None:
 def test_entries_at_the_limits_of_their_range_are_accepted(values: dict[str, Any]) -> None:
     recipe = Recipe(**values)
     assert {name: getattr(recipe, name) for name in values} == values
+
+
+def test_an_entry_of_a_file_is_named_as_the_file_names_it() -> None:
+    with pytest.raises(ParameterError, match=r"^Recipe: crop_area should be above 0"):
+        Recipe.from_mapping({"crop_area": 0.0})
+    with pytest.raises(ParameterError, match=r"^Recipe: --mean is given without --std"):
+        Recipe.from_mapping({"mean": [0.5, 0.5, 0.5]})
 
 
 def test_unknown_entries_are_listed_with_the_known_ones() -> None:
