@@ -83,6 +83,27 @@ def prefixed(
     return {f"{prefix}_{name}": str(value) for name, value in zip(names, values, strict=True)}
 
 
+def deepspeed(
+    rank: int, world_size: int, local_rank: int, local_size: int, nodes: int, address: str
+) -> dict[str, str]:
+    """What DeepSpeed's launcher sets for each process that it starts."""
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_RANK": str(local_rank),
+        "LOCAL_SIZE": str(local_size),
+        "CROSS_RANK": str(rank // local_size),
+        "CROSS_SIZE": str(nodes),
+        "MASTER_ADDR": address,
+        "MASTER_PORT": "29500",
+    }
+
+
+def batch_ai(rank: int, method: str = f"tcp://{ADDRESS}:6000") -> dict[str, str]:
+    """What Azure's Batch AI sets, by which its tutorials find rank and address."""
+    return {"AZ_BATCHAI_TASK_INDEX": str(rank), "AZ_BATCHAI_PYTORCH_INIT_METHOD": method}
+
+
 def srun(
     rank: int,
     world_size: int,

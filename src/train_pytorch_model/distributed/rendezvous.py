@@ -154,8 +154,8 @@ def _exchange_peers(world: World, store: Store) -> tuple[Peer, ...]:
         host = peers[ranks[0]].host
         raise LaunchError(
             f"Ranks {', '.join(map(str, ranks))} have taken the same GPU of {host}, and each needs"
-            " one of its own. Start them with one launcher, or give each launcher other GPUs by"
-            " CUDA_VISIBLE_DEVICES."
+            " one of its own. Start them with one launcher, which sets LOCAL_RANK, or give each"
+            " launcher other GPUs by CUDA_VISIBLE_DEVICES."
         )
     return peers
 

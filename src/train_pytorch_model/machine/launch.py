@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 from train_pytorch_model.config.wording import counted
 from train_pytorch_model.errors import UserError
-from train_pytorch_model.machine import slurm
+from train_pytorch_model.machine import signs_of_others, slurm
+from train_pytorch_model.machine.signs_of_others import INIT_METHOD, TASK_INDEX
 from train_pytorch_model.machine.slurm import first_of
 
 PROGRAM = "train_pytorch_model"
@@ -26,13 +27,21 @@ OPEN_MPI = (
     "OMPI_COMM_WORLD_LOCAL_SIZE",
 )
 MPICH = ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS")  # and Intel MPI
-MPIS = (OPEN_MPI, MPICH)
-"""The variables of each kind of MPI: rank and size, of the run and of its part on this node."""
-UNTRIED_MPIS = (
-    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),  # MVAPICH
-    ("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"),  # jsrun
+HOROVOD = ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE")
+MPIS = {OPEN_MPI: "MPI", MPICH: "MPI", HOROVOD: "Horovod"}
+"""The variables of launchers that set four: rank and size, of the run and of its part on this
+node."""
+RANKS = (
+    "RANK",
+    *(rank for rank, *_ in MPIS),
+    "MV2_COMM_WORLD_RANK",
+    "JSM_NAMESPACE_RANK",
+    "FLUX_TASK_RANK",
+    TASK_INDEX,
+    "PET_NODE_RANK",
+    "SLURM_PROCID",
 )
-"""Rank and size of a run by launchers that could not be tried: their processes are refused."""
+"""The variables that may hold the rank of a process, or of its node."""
 
 
 class LaunchError(UserError):
@@ -104,15 +113,17 @@ def _of_launcher(env: Mapping[str, str], num_gpus: int) -> Worker | Agent | None
     """Return the role that a launcher has given to this process; None if there is no launcher."""
     if "TORCHELASTIC_RUN_ID" in env:
         return _check(_worker_of_launcher(env, "torchrun"), num_gpus)
-    for names in MPIS:
+    for names, launcher in MPIS.items():
         if all(name in env for name in names):
-            return _check(_worker_of_mpi(names, env, num_gpus), num_gpus)
+            return _check(_worker_of_mpi(launcher, names, env, num_gpus), num_gpus)
     if "PET_NNODES" in env:
         return _of_kubernetes(env, num_gpus)
     if "RANK" in env and "WORLD_SIZE" in env:
         return _of_azure_or_other(env, num_gpus)
+    if all(name in env for name in (TASK_INDEX, INIT_METHOD, "WORLD_SIZE")):
+        return _of_azure_or_other(_as_torch_names(env), num_gpus)
     # Before Slurm, whose task may be such a launcher's daemon: one for all processes of a node.
-    _refuse_mpi(env, _sign_of_others(env, UNTRIED_MPIS))
+    _refuse_signs(env, signs_of_others.UNTRIED)
     if slurm.is_task(env) and slurm.num_tasks(env) != "1":
         return _of_slurm(env, num_gpus)
     return None
@@ -141,8 +152,7 @@ def is_alone(env: Mapping[str, str]) -> bool:
 
 def rank_of(env: Mapping[str, str]) -> int:
     """Return this process's rank, or its node's, as its variables say, unchecked; 0 when alone."""
-    ranks_of_mpi = [rank for rank, *_ in (*MPIS, *UNTRIED_MPIS)]
-    for name in ("RANK", *ranks_of_mpi, "PET_NODE_RANK", "SLURM_PROCID"):
+    for name in RANKS:
         rank = env.get(name, "")
         if rank.isdecimal():
             return int(rank)
@@ -157,7 +167,7 @@ def _worker_of_launcher(env: Mapping[str, str], launcher: str) -> Worker:
     return Worker(
         rank=rank,
         size=size,
-        local_size=_integer(env, "LOCAL_WORLD_SIZE", size if is_one_node else 1),
+        local_size=_local_size(env, size if is_one_node else 1),
         local_rank=_integer(env, "LOCAL_RANK", rank if is_one_node else 0),
         master_addr=address,
         master_port=_integer(env, "MASTER_PORT", DEFAULT_PORT),
@@ -165,7 +175,38 @@ def _worker_of_launcher(env: Mapping[str, str], launcher: str) -> Worker:
     )
 
 
-def _worker_of_mpi(names: Sequence[str], env: Mapping[str, str], num_gpus: int) -> Worker:
+def _is_of_deepspeed(env: Mapping[str, str]) -> bool:
+    return "LOCAL_SIZE" in env and "CROSS_SIZE" in env
+
+
+def _local_size(env: Mapping[str, str], default: int) -> int:
+    """Return how many processes run on this node, as torchrun or DeepSpeed says it."""
+    return _integer(env, "LOCAL_WORLD_SIZE", _integer(env, "LOCAL_SIZE", default))
+
+
+def _as_torch_names(env: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the variables of Azure's Batch AI, whose user has set WORLD_SIZE, as torch has them.
+
+    Raises `LaunchError` if they say no address.
+    """
+    address, _, port = env[INIT_METHOD].removeprefix("tcp://").rpartition(":")
+    if "/" in address or not (address and port.isdecimal()):
+        raise LaunchError(
+            f"{INIT_METHOD} is {env[INIT_METHOD]!r}, expected an address such as"
+            " tcp://10.0.0.4:6000. Set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT instead."
+        )
+    return {**env, "RANK": env[TASK_INDEX], "MASTER_ADDR": address, "MASTER_PORT": port}
+
+
+def _worker_of_mpi(
+    launcher: str, names: Sequence[str], env: Mapping[str, str], num_gpus: int
+) -> Worker:
+    """Return the rank that a launcher with four variables, such as MPI, has started."""
+    if launcher == "Horovod" and env.get("HOROVOD_ELASTIC") == "1":
+        raise LaunchError(
+            "HOROVOD_ELASTIC is 1: the number of processes may change, and a training needs a fixed"
+            " one. Start them with `horovodrun -np N`, without --min-np and --max-np."
+        )
     rank, size, local_rank, local_size = (_integer(env, name) for name in names)
     address, _, port_of_azure_batch = env.get("AZ_BATCH_MASTER_NODE", "").partition(":")
     address = address or first_of(env, "AZ_BATCHAI_MPI_MASTER_NODE", "MASTER_ADDR")
@@ -173,7 +214,7 @@ def _worker_of_mpi(names: Sequence[str], env: Mapping[str, str], num_gpus: int) 
         address = address or slurm.first_host(env)
         if not address:
             raise LaunchError(
-                f"MPI has started {size} processes on several nodes, and none of"
+                f"{launcher} has started {size} processes on several nodes, and none of"
                 " AZ_BATCH_MASTER_NODE, AZ_BATCHAI_MPI_MASTER_NODE and MASTER_ADDR says where they"
                 " meet. Set MASTER_ADDR to the address of the first node."
             )
@@ -185,8 +226,8 @@ def _worker_of_mpi(names: Sequence[str], env: Mapping[str, str], num_gpus: int) 
         local_size=local_size,
         master_addr=address or LOCALHOST,
         master_port=int(port) if port.isdecimal() else DEFAULT_PORT,
-        note=f"MPI has started {_processes(size)}, {local_size} on this node.",
-        warning=_idle(num_gpus, local_size, "MPI"),
+        note=f"{launcher} has started {_processes(size)}, {local_size} on this node.",
+        warning=_idle(num_gpus, local_size, launcher),
     )
 
 
@@ -195,7 +236,7 @@ def _of_kubernetes(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
 
     It fills the pod's GPUs.
     """
-    num_nodes = _integer(env, "PET_NNODES")
+    num_nodes = _num_pods(env)
     num_processes = max(num_gpus, 1)
     per_node = env.get("PET_NPROC_PER_NODE", "")
     if per_node.isdecimal() and int(per_node) > 1:
@@ -208,6 +249,24 @@ def _of_kubernetes(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
         note=f"Kubernetes has started one process per pod, in {counted(num_nodes, 'pod', 'pods')}.",
     )
     return _fill(node, num_processes)
+
+
+def _num_pods(env: Mapping[str, str]) -> int:
+    """Return the number of pods. Raises `LaunchError` if it may change, or this one is unknown."""
+    text = env["PET_NNODES"]
+    if ":" in text:
+        raise LaunchError(
+            f"PET_NNODES is {text}: the number of pods may change, and a training needs a fixed one."
+            " Remove `elasticPolicy` from the PyTorchJob; elsewhere, set PET_NNODES to the number"
+            " of nodes, and PET_NODE_RANK to the number of this one, from 0."
+        )
+    num_nodes = _integer(env, "PET_NNODES")
+    if num_nodes > 1 and not ("PET_NODE_RANK" in env or "RANK" in env):
+        raise LaunchError(
+            f"PET_NNODES is {num_nodes}, and PET_NODE_RANK is missing. Set it to the number of this"
+            " node, from 0."
+        )
+    return num_nodes
 
 
 def _of_slurm(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
@@ -246,17 +305,27 @@ def _worker_of_slurm(env: Mapping[str, str], num_gpus: int) -> Worker:
 
 
 def _of_azure_or_other(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
-    worker = _worker_of_launcher(env, "a launcher that sets RANK and WORLD_SIZE")
+    launcher = "DeepSpeed" if _is_of_deepspeed(env) else "a launcher that sets RANK and WORLD_SIZE"
+    worker = _worker_of_launcher(env, launcher)
     if "AZUREML_NODE_COUNT" in env:
         return _of_azure(worker, env, num_gpus)
     if worker.size == 1:  # such as a pod of Kubernetes
         return _fill(worker, max(num_gpus, 1))
+    return _check(replace(worker, warning=_warning(worker, env, num_gpus)), num_gpus)
+
+
+def _warning(worker: Worker, env: Mapping[str, str], num_gpus: int) -> str:
+    """Return what is said to the processes of a launcher that is not known."""
+    if _is_of_deepspeed(env):
+        return _idle(num_gpus, worker.local_size, "DeepSpeed")
     warning = (
         "RANK and WORLD_SIZE are set, but not by torchrun or Azure ML: this process runs as that"
         " rank and starts no other processes."
     )
-    idle = _idle(num_gpus, worker.local_size, "the launcher")
-    return _check(replace(worker, warning=f"{warning} {idle}".rstrip()), num_gpus)
+    # One that says which process of the node this is, and not of how many, may have used all GPUs.
+    is_known = "LOCAL_RANK" not in env or "LOCAL_WORLD_SIZE" in env
+    idle = _idle(num_gpus, worker.local_size, "the launcher") if is_known else ""
+    return f"{warning} {idle}".rstrip()
 
 
 def _of_azure(worker: Worker, env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
@@ -327,30 +396,15 @@ def _refuse_half_launched(env: Mapping[str, str]) -> None:
         )
     if ("RANK" in env) != ("WORLD_SIZE" in env):
         raise LaunchError("Only one of RANK and WORLD_SIZE is set. Set both or neither.")
-    sign = _sign_of_others(env, [(rank, size) for rank, size, *_ in MPIS])
     # srun, too, sets PMIX_RANK, of its only task here.
-    if "PMIX_RANK" in env and not slurm.is_task(env):
-        sign = sign or "PMIX_RANK"
-    _refuse_mpi(env, sign)
+    last = signs_of_others.TASK if slurm.is_task(env) else signs_of_others.PMIX
+    _refuse_signs(env, [*signs_of_others.INCOMPLETE, last])
 
 
-def _sign_of_others(env: Mapping[str, str], names: Sequence[tuple[str, str]]) -> str:
-    """Return the first variable, rank or size, that is not that of an only process; else ""."""
-    for rank, size in names:
-        if env.get(size, "1") != "1":
-            return size
-        if env.get(rank, "0") != "0":
-            return rank
-    return ""
-
-
-def _refuse_mpi(env: Mapping[str, str], sign: str) -> None:
-    if sign:
-        raise LaunchError(
-            f"{sign} is {env[sign]}: a launcher of MPI has started this process, in a way from"
-            " which this program cannot tell how many run on this node. Start the program with"
-            " torchrun, srun, or mpiexec of Open MPI or MPICH."
-        )
+def _refuse_signs(env: Mapping[str, str], signs: Sequence[signs_of_others.Sign]) -> None:
+    refusal = signs_of_others.refusal_of(env, signs)
+    if refusal:
+        raise LaunchError(refusal)
 
 
 def _check(worker: Worker, num_gpus: int) -> Worker:

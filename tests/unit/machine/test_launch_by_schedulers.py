@@ -8,6 +8,8 @@ import pytest
 from tests.launchers import (
     ADDRESS,
     assert_role,
+    batch_ai,
+    deepspeed,
     mpich,
     prefixed,
     pytorch_job,
@@ -144,6 +146,33 @@ POD = ("job-master-0", 23456)
             Agent(4, 1, 0, *POD),
             id="a pod of an older operator",
         ),
+        pytest.param(
+            prefixed("HOROVOD", 1, 2, 1, 2),
+            2,
+            Worker(1, 2, 1, 2, HERE, DEFAULT_PORT),
+            id="Horovod, one node",
+        ),
+        pytest.param(
+            prefixed("HOROVOD", 5, 8, 1, 4) | {"MASTER_ADDR": ADDRESS, "MASTER_PORT": "1234"},
+            4,
+            Worker(5, 8, 1, 4, ADDRESS, 1234),
+            id="Horovod, two nodes",
+        ),
+        pytest.param(
+            deepspeed(1, 2, 1, 2, 1, HERE), 2, Worker(1, 2, 1, 2, HERE, 29500), id="DeepSpeed"
+        ),
+        pytest.param(
+            deepspeed(5, 8, 1, 4, 2, ADDRESS),
+            4,
+            Worker(5, 8, 1, 4, ADDRESS, 29500),
+            id="DeepSpeed, two nodes",
+        ),
+        pytest.param(
+            batch_ai(1) | {"WORLD_SIZE": "2"},
+            1,
+            Worker(1, 2, 0, 1, ADDRESS, 6000),
+            id="Batch AI, of whose size its user tells",
+        ),
     ],
 )
 def test_the_environment_decides_the_role_of_a_process(
@@ -168,6 +197,14 @@ def test_the_environment_decides_the_role_of_a_process(
         ),
         (sbatch(1), 0, ""),
         (mpich(0, 2, 0, 2), 4, "2 of 4 GPUs are idle: MPI started 2 processes on this node."),
+        (prefixed("HOROVOD", 0, 2, 0, 2), 4, "GPUs are idle: Horovod started 2 processes on"),
+        (deepspeed(0, 8, 0, 4, 2, ADDRESS), 4, ""),
+        (deepspeed(0, 4, 0, 2, 2, ADDRESS), 4, "2 of 4 GPUs are idle: DeepSpeed started 2 proces"),
+        (
+            {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "a"},
+            4,
+            "this process runs as that rank and starts no other processes.",
+        ),
         (
             {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a"},
             4,
@@ -234,8 +271,10 @@ def test_idle_gpus_and_tasks_are_reported(
         (
             pytorch_job(0, 2, "1") | {"PET_NNODES": "1:4"},
             0,
-            "PET_NNODES is '1:4', expected a whole number.",
+            "PET_NNODES is 1:4: the number of pods may change, and a training needs a fixed one."
+            " Remove `elasticPolicy` from the PyTorchJob; elsewhere, set PET_NNODES to the number",
         ),
+        ({"PET_NNODES": "2"}, 0, "PET_NNODES is 2, and PET_NODE_RANK is missing. Set it to"),
         (pytorch_job(2, 2, "1"), 0, "RANK 2 is not from 0 to WORLD_SIZE - 1 = 1."),
     ],
 )
@@ -247,6 +286,77 @@ def test_a_launch_that_is_not_understood_is_refused(
     assert message in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        (
+            {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "2"},
+            "HOROVOD_SIZE is 2: Horovod has started this process, and HOROVOD_RANK, HOROVOD_SIZE,"
+            " HOROVOD_LOCAL_RANK and HOROVOD_LOCAL_SIZE are not all set. Start the program with"
+            " `horovodrun -np N` or torchrun.",
+        ),
+        (
+            prefixed("HOROVOD", 1, 4, 0, 2),
+            "Horovod has started 4 processes on several nodes, and none of AZ_BATCH_MASTER_NODE",
+        ),
+        (
+            prefixed("HOROVOD", 0, 2, 0, 2) | {"HOROVOD_ELASTIC": "1"},
+            "HOROVOD_ELASTIC is 1: the number of processes may change, and a training needs a fixed"
+            " one. Start them with `horovodrun -np N`, without --min-np and --max-np.",
+        ),
+        (
+            batch_ai(1),
+            "AZ_BATCHAI_TASK_INDEX is 1: this process is one of several, and nothing says of how"
+            " many. Set WORLD_SIZE to the number of all processes",
+        ),
+        (batch_ai(0), "AZ_BATCHAI_PYTORCH_INIT_METHOD is tcp://10.0.0.4:6000: this process is"),
+        (
+            batch_ai(0, "file:///mnt/share/group") | {"WORLD_SIZE": "2"},
+            "AZ_BATCHAI_PYTORCH_INIT_METHOD is 'file:///mnt/share/group', expected an address such"
+            " as tcp://10.0.0.4:6000. Set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT instead.",
+        ),
+        (
+            {"LOCAL_RANK": "1"},
+            "LOCAL_RANK is 1: this process is one of several, and without RANK and WORLD_SIZE it"
+            " cannot tell which. Start the program with torchrun, or set RANK, WORLD_SIZE,"
+            " MASTER_ADDR and MASTER_PORT; if it is alone, unset the variable.",
+        ),
+        ({"LOCAL_WORLD_SIZE": "4"}, "LOCAL_WORLD_SIZE is 4: this process is one of several"),
+        ({"CROSS_SIZE": "2"}, "CROSS_SIZE is 2: this process is one of several"),
+        ({"NODE_RANK": "1"}, "NODE_RANK is 1: this process is one of several"),
+        ({"PET_NODE_RANK": "1"}, "PET_NODE_RANK is 1: this process is one of several"),
+        (prefixed("FLUX_JOB", 0, 2, 0, 2), "FLUX_JOB_SIZE is 2: this process is one of several"),
+        (
+            {"SLURM_PROCID": "2", "SLURM_STEP_ID": "0"},
+            "SLURM_PROCID is 2: this process is one of several",
+        ),
+    ],
+)
+def test_a_process_that_sees_others_and_cannot_place_itself_is_refused(
+    environment: Mapping[str, str], message: str
+) -> None:
+    for num_gpus in (0, 4):
+        with pytest.raises(LaunchError) as refused:
+            decide(environment, num_gpus)
+        assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        prefixed("HOROVOD", 0, 1, 0, 1) | {"HOROVOD_ELASTIC": "0"},
+        {"AZ_BATCHAI_TASK_INDEX": "0"},
+        {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "NODE_RANK": "0", "CROSS_SIZE": "1"},
+    ],
+)
+def test_the_signs_of_an_only_process_are_not_of_others(environment: Mapping[str, str]) -> None:
+    part = decide(environment, 0)
+    assert isinstance(part, Worker)
+    assert part.size == 1
+
+
 def test_one_of_the_processes_that_are_refused_reports_it() -> None:
     assert [rank_of(prefixed("MV2_COMM_WORLD", rank, 2, rank, 2)) for rank in range(2)] == [0, 1]
+    assert [rank_of(prefixed("HOROVOD", rank, 2, rank, 2)) for rank in range(2)] == [0, 1]
+    assert [rank_of(batch_ai(rank)) for rank in range(2)] == [0, 1]
     assert [rank_of(prefixed("JSM_NAMESPACE", rank, 2, rank, 2)) for rank in range(2)] == [0, 1]
