@@ -179,3 +179,28 @@ def test_a_script_without_a_main_guard_can_fit_and_predict(
         " CUDA_VISIBLE_DEVICES=0"
         " before the command takes the first GPU only, CUDA_VISIBLE_DEVICES=-1 the CPU.",
     ]
+
+
+def test_a_table_tells_the_categories_and_the_parts(photographs: Path, tmp_path: Path) -> None:
+    images = tmp_path / "birds" / "images"
+    images.mkdir(parents=True)
+    for path in photographs.glob("*/*.png"):
+        shutil.copy(path, images / f"{path.parent.name}{path.name}")
+    rows = ["Foto;class;species;split"]
+    for number, path in enumerate(sorted(images.iterdir())):
+        part = ("train", "train", "train", "dev", "holdout")[number % 5]
+        colour = path.stem[:-1]
+        rows.append(f"C:\\{path.stem.upper()}.PNG;Aves {number % 2};{colour}ish;{part}")
+    (tmp_path / "birds" / "Bestimmung.csv").write_text("\n".join(rows), encoding="utf-8-sig")
+    options = (*MODEL, "--epochs", "1", "--from-scratch", "--image-size", "16")
+    unclear = run_program("fit", tmp_path / "birds", *options)
+    assert_refused(unclear, 3, "InvalidDatasetError")
+    assert "'class' (2 different values), 'species' (3 different values)" in unclear.stderr
+    ended = run_program("fit", tmp_path / "birds", *options, "--label-column", "species")
+    assert ended.status == 0, ended.stderr
+    assert "Categories from column 'species' of Bestimmung.csv (not used: class):" in ended.stdout
+    before, _, _ = ended.stdout.partition("loading PyTorch")
+    assert "blueish           6           2          2" in before
+    written = (tmp_path / "birds-model" / "split.csv").read_text().splitlines()
+    assert "images/blue3.png,blueish,validation" in written
+    assert "images/red9.png,redish,test" in written

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from train_pytorch_model.commands.score import OnImages
 from train_pytorch_model.config.options import Switch
 from train_pytorch_model.config.table_options import TableOptions, columns_of
+from train_pytorch_model.config.wording import counted
 from train_pytorch_model.evaluation.directory import PAGE
 from train_pytorch_model.evaluation.summary import log_summary
 from train_pytorch_model.inputs import scoring
@@ -38,7 +39,11 @@ class Evaluate(TableOptions, OnImages):
         self.predict("evaluate", self._evaluate, self._open_inputs, "output", self.quiet)
 
     def _open_inputs(self, trained_model: Path, dataset: Path) -> ScoringInputs:
-        return scoring.open_evaluation_inputs(trained_model, dataset, columns_of(self))
+        inputs = scoring.open_evaluation_inputs(trained_model, dataset, columns_of(self))
+        images = counted(len(inputs.images), "image", "images")
+        origin = inputs.images.origin or "the names of the folders"
+        logger.info(f"{dataset}: {images}, whose categories are from {origin}")
+        return inputs
 
     def _evaluate(self, inputs: ScoringInputs, world: "World") -> None:
         from train_pytorch_model.stories.evaluate import evaluate

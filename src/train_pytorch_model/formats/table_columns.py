@@ -107,10 +107,14 @@ def _choose_or_note(
     """
     try:
         return _choose_labels(table, free, folders), []
-    except UnclearLabelError as error:
+    except UnclearLabelError:
         if not folders:
             raise
-        return (), [f"the folders' names are the categories: {error}"]
+    note = (
+        f"the categories are the names of the folders; {parameter('label_column')} names a column of"
+        f" {table.name} instead ({_quoted(free)})."
+    )
+    return (), [note]
 
 
 def _choose_labels(table: Table, free: Sequence[str], folders: Sequence[str]) -> Sequence[str]:

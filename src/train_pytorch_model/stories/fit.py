@@ -18,7 +18,8 @@ from train_pytorch_model.config.model_options import ModelOptions
 from train_pytorch_model.config.options import arguments_of
 from train_pytorch_model.config.table_options import columns_of
 from train_pytorch_model.config.wording import parameter
-from train_pytorch_model.datasets.one_folder import open_parts
+from train_pytorch_model.datasets.one_folder import Parts, open_parts
+from train_pytorch_model.datasets.overview import describe_parts
 from train_pytorch_model.datasets.unpacking import keep_unpacked
 from train_pytorch_model.distributed.processes import run_in_processes
 from train_pytorch_model.errors import (
@@ -105,11 +106,10 @@ def _open(folder: Path, model: Path, options: FitOptions) -> OpenedInputs | None
     parts = open_parts(
         _images_of(folder), parameters.random_seed, columns_of(options), options.group_by or ""
     )
+    told = _tell(folder, parts)
     training, validation = opening.with_same_categories(parts.training, parts.validation)
     test = replace(parts.test, port=TEST_DATASET)
     scoring.check_test(training, test)
-    counts = ", ".join(f"{len(images):,} for {name}" for name, images in vars(parts).items())
-    logger.info(f"{folder}: {len(training.categories):,} categories; images: {counts}")
 
     run = RunFolder.beside(model)
     if not _is_complete(model):
@@ -122,11 +122,24 @@ def _open(folder: Path, model: Path, options: FitOptions) -> OpenedInputs | None
     untrained = open_model_directory(path, opening.UNTRAINED_MODEL)
 
     inputs = opening.training_inputs(untrained, training, validation, parameters.epochs)
-    inputs = replace(inputs, test=test, made_by=made_by)
+    warnings = tuple(warning for warning in inputs.warnings if warning not in told)
+    inputs = replace(inputs, test=test, made_by=made_by, warnings=warnings)
     if prepare_output(model, inputs, parameters, options.fresh, name=OUTPUT):
         return inputs
     run.remove()  # the untrained model was only made to compare it
     return None if _is_complete(model / EVALUATION) else inputs
+
+
+def _tell(folder: Path, parts: Parts) -> set[str]:
+    """Log how the folder is understood, and return the warnings that this included."""
+    counts = ", ".join(f"{len(images):,} for {name}" for name, images in vars(parts).items())
+    logger.info(f"{folder}: {len(parts.training.categories):,} categories; images: {counts}")
+    for line in describe_parts(parts):
+        logger.info(line)
+    warnings = [warning for images in vars(parts).values() for warning in images.warnings()]
+    for warning in warnings:
+        logger.warning(warning)
+    return set(warnings)
 
 
 def _images_of(folder: Path) -> Path:
