@@ -3,6 +3,8 @@
 import struct
 import zlib
 
+import numpy as np
+
 from tests.painting import encode
 from tests.pictures import picture
 
@@ -64,3 +66,28 @@ def xmp_segment(xmp: bytes) -> bytes:
 
 def xmp_chunk(xmp: bytes) -> bytes:
     return chunk(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + xmp)
+
+
+def png_of_samples(
+    samples: np.ndarray,
+    depth: int,
+    colour: int = 0,
+    *,
+    palette: bytes = b"",
+    transparent: bytes = b"",
+) -> bytes:
+    """A PNG of samples (height, width, channels) of so many bits and of that type of colour."""
+    height, width, _ = samples.shape
+    bits = (samples.reshape(height, -1, 1) >> np.arange(depth)[::-1]) & 1
+    rows = np.packbits(bits.astype(np.uint8).reshape(height, -1), axis=1)
+    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    return b"".join(
+        [
+            b"\x89PNG\r\n\x1a\n",
+            chunk(b"IHDR", header),
+            chunk(b"PLTE", palette) if palette else b"",
+            chunk(b"tRNS", transparent) if transparent else b"",
+            chunk(b"IDAT", zlib.compress(b"".join(b"\0" + row.tobytes() for row in rows))),
+            chunk(b"IEND", b""),
+        ]
+    )

@@ -12,12 +12,13 @@ from PIL import Image
 from train_pytorch_model.data import decoder_process
 from train_pytorch_model.data.cache import SharedCache
 from train_pytorch_model.image_classifier import decoding
+from train_pytorch_model.image_classifier.colours import Colours
 
 ONCE = {"killed": signal.SIGKILL, "paused": signal.SIGXCPU}  # a pause can count as computing
 right = decoding.decode
 
 
-def decode(file: str, short_side: int, colours: decoding.Colours) -> Image.Image:
+def decode(file: str, short_side: int, colours: Colours) -> Image.Image:
     """Fail as the name says, otherwise decode the image."""
     name = Path(file).stem
     if "crash" in name:

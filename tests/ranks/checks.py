@@ -29,7 +29,7 @@ from train_pytorch_model.data.loader import Loader
 from train_pytorch_model.data.open_caches import NO_CACHES
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.classifier import Normalize
-from train_pytorch_model.image_classifier.decoding import Colours
+from train_pytorch_model.image_classifier.colours import Colours
 from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inputs
 from train_pytorch_model.machine.stop_requests import StopRequests
 from train_pytorch_model.networks.batch_norms import running_statistics

@@ -29,12 +29,8 @@ from train_pytorch_model.data.decoder_process import (
 )
 from train_pytorch_model.data.requests import ImageRequest, Prepare
 from train_pytorch_model.image_classifier import decoding
-from train_pytorch_model.image_classifier.decoding import (
-    DEFAULT_COLOURS,
-    Colours,
-    Pixels,
-    UnreadableImageError,
-)
+from train_pytorch_model.image_classifier.colours import DEFAULT_COLOURS, Colours
+from train_pytorch_model.image_classifier.decoding import Pixels, UnreadableImageError
 
 HAS_PROCESSES = hasattr(os, "memfd_create")  # Linux
 ATTEMPTS = 2  # something else may have killed the first process, or a pause counted as computing

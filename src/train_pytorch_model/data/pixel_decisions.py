@@ -25,7 +25,8 @@ from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.listing import evenly_spaced
 from train_pytorch_model.image_classifier import decoding
-from train_pytorch_model.image_classifier.decoding import MAX_WHITE, UnreadableImageError
+from train_pytorch_model.image_classifier.colours import MAX_WHITE, Colours
+from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import resize
 from train_pytorch_model.inputs.opening import OpenedInputs, TrainingInputs
 from train_pytorch_model.machine.cores import usable_cores
@@ -64,7 +65,7 @@ def decide_flips(inputs: OpenedInputs, world: World) -> TrainingInputs:
 
 
 def count_distinguishable(
-    images: ImageDirectory, colours: decoding.Colours, world: World
+    images: ImageDirectory, colours: Colours, world: World
 ) -> tuple[int, int]:
     """Return how many images of a fixed sample are distinguished from their mirror images.
 
@@ -80,7 +81,7 @@ def count_distinguishable(
 
 
 def _sampled_thumbnails(
-    images: ImageDirectory, colours: decoding.Colours, world: World
+    images: ImageDirectory, colours: Colours, world: World
 ) -> list[list[np.ndarray]]:
     """Return the brightness (SIDE, SIDE), float64, of a fixed sample's images, by category."""
     present = np.flatnonzero(images.class_counts())

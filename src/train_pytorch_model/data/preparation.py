@@ -15,7 +15,8 @@ from train_pytorch_model.data.augment import Augment
 from train_pytorch_model.data.cache import DecodeCache
 from train_pytorch_model.data.framing import frame_at_most, window
 from train_pytorch_model.data.requests import ImageRequest
-from train_pytorch_model.image_classifier.decoding import BOUND, Colours, Pixels
+from train_pytorch_model.image_classifier.colours import Colours
+from train_pytorch_model.image_classifier.decoding import BOUND, Pixels
 from train_pytorch_model.image_classifier.pixels import Decode, decode_pixels, reduce, view
 from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.quality.perceptual_hash import perceptual_hash

@@ -3,14 +3,21 @@
 import io
 import math
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import IO
 
 import numpy as np
 from PIL import Image, PngImagePlugin, UnidentifiedImageError
 
+from .colours import (
+    DEFAULT_COLOURS,
+    Colours,
+    has_deep_colours,
+    has_deep_greys,
+    highest_value_of,
+    to_rgb,
+)
 from .orientation import UPRIGHT, find_png_exif, orientation_of
 from .pillow_settings import MAX_IMAGE_PIXELS, pillow_for_decoding
 from .unidentified import File, describe_file, head_of, is_heif
@@ -19,7 +26,6 @@ FORMATS = ("JPEG", "PNG", "WEBP", "AVIF", "BMP", "TIFF", "PPM", "GIF")
 MAX_PIXELS = 90_000_000
 # A JPEG, or a phone's MPO, can be decoded at an eighth of its size.
 MAX_JPEG_PIXELS = MAX_IMAGE_PIXELS
-MAX_WHITE = 65_535  # of 16 bits
 # Decoded short side relative to a framing's `short_side`: leaves room for random crops.
 BOUND = 1.5
 
@@ -27,19 +33,6 @@ BOUND = 1.5
 HEAD_BYTES = 1 << 16
 
 Pixels = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]  # (height, width, 3), RGB
-
-_DEEP_COLOURS = re.compile(r"RGB[AX]?;16")  # Pillow's names of raw pixels
-
-
-class Colours(NamedTuple):
-    """What becomes of pixels that an RGB image of 8 bits cannot hold."""
-
-    # The value of a 16-bit image that becomes white; larger ones do, too.
-    white_level: int = MAX_WHITE
-    background: tuple[int, int, int] = (255, 255, 255)  # what is seen through transparent pixels
-
-
-DEFAULT_COLOURS = Colours()
 
 
 class UnreadableImageError(Exception):
@@ -54,9 +47,8 @@ def read_size(file: File) -> tuple[int, int]:
     """
     with open_image(file) as image:
         width, height = image.size
-        if isinstance(image, PngImagePlugin.PngImageFile) and "exif" not in image.info and image.fp:
-            # Pillow would decode all pixels for it.
-            image.info["exif"] = find_png_exif(image.fp)
+        if isinstance(image, PngImagePlugin.PngImageFile) and image.fp:
+            _read_late_exif(image, image.fp)
         # Pillow turns a TIFF itself.
         is_turned = orientation_of(image) >= 5 and image.format != "TIFF"
         return (width, height) if is_turned else (height, width)
@@ -83,18 +75,16 @@ def has_16_bits(file: File) -> bool:
     Raises `UnreadableImageError`.
     """
     with open_image(file) as image:
-        return _has_16_bits(image) or _has_deep_colours(image)
+        return has_deep_greys(image) or has_deep_colours(image)
 
 
 def highest_value(file: File) -> int:
-    """Return the highest value of an image with 16 bits a channel.
+    """Return the highest value that is not transparent of an image with 16 bits a channel.
 
     Raises `UnreadableImageError`.
     """
     with open_image(file) as image:
-        if _has_deep_colours(image):
-            return int(np.asarray(image.convert("RGB")).max()) * 256 + 255
-        return int(np.asarray(image).max())
+        return highest_value_of(image)
 
 
 def small_jpeg(image: Image.Image, side: int, quality: int = 90) -> bytes:
@@ -126,6 +116,17 @@ def open_image(file: File) -> Iterator[Image.Image]:
             raise
         except Exception as error:  # Pillow's plugins raise far more than OSError
             raise UnreadableImageError(_reason(error, file)) from error
+
+
+def _read_late_exif(image: Image.Image, file: IO[bytes]) -> None:
+    """Add what a PNG tells about its orientation after the pixels, which are decoded if need be."""
+    start = file.tell()
+    exif = find_png_exif(file)
+    file.seek(start)
+    if exif is None:
+        image.load()
+    elif exif:
+        image.info["exif"] = exif
 
 
 def _open(file: File) -> Image.Image:
@@ -162,39 +163,12 @@ def upright_rgb(image: Image.Image, colours: Colours) -> Image.Image:
 
     Raises `UnreadableImageError` for 32-bit pixels.
     """
-    is_dark = colours.white_level < MAX_WHITE and _has_deep_colours(image)
+    if image.mode in ("I", "F") and not has_deep_greys(image):
+        raise UnreadableImageError(f"its 32 bit pixels (mode {image.mode}) have no known range")
     with pillow_for_decoding:  # an image of a caller may not be loaded yet
-        image.load()
-        upright = _rgb(image, colours)
-    if is_dark:
-        scale = MAX_WHITE / colours.white_level
-        upright = upright.point([min(255, round(value * scale)) for value in range(256)] * 3)
+        upright = to_rgb(image, colours)
     orientation = orientation_of(image)
     return upright.transpose(UPRIGHT[orientation]) if orientation in UPRIGHT else upright
-
-
-def _has_16_bits(image: Image.Image) -> bool:
-    return image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
-
-
-def _has_deep_colours(image: Image.Image) -> bool:
-    """Return whether an image has 16 bits a colour, of which Pillow keeps the higher eight.
-
-    It must not be loaded yet.
-    """
-    return bool(_DEEP_COLOURS.search(str(getattr(image, "tile", [])[:1])))
-
-
-def _rgb(image: Image.Image, colours: Colours) -> Image.Image:
-    if _has_16_bits(image):  # `convert` alone would clip everything above 255 to white
-        scale = 255 / colours.white_level
-        return image.convert("I").point(lambda value: value * scale).convert("RGB")
-    if image.mode in ("I", "F"):
-        raise UnreadableImageError(f"its 32 bit pixels (mode {image.mode}) have no known range")
-    if image.has_transparency_data:  # the colours of transparent pixels are arbitrary
-        background = Image.new("RGBA", image.size, (*colours.background, 255))
-        image = Image.alpha_composite(background, image.convert("RGBA"))
-    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _reason(error: Exception, file: File) -> str:

@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from .decoding import DEFAULT_COLOURS, Colours, Pixels, decode, limit_size
+from .colours import DEFAULT_COLOURS, Colours
+from .decoding import Pixels, decode, limit_size
 from .spec import Framing
 from .unidentified import File
 

@@ -7,7 +7,8 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
-from .decoding import BOUND, DEFAULT_COLOURS, Colours, Pixels
+from .colours import DEFAULT_COLOURS, Colours
+from .decoding import BOUND, Pixels
 
 FramingMode = Literal["crop", "pad", "squash"]
 

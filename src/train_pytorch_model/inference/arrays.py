@@ -3,7 +3,7 @@
 import numpy as np
 from PIL import Image
 
-from train_pytorch_model.image_classifier.decoding import Colours
+from train_pytorch_model.image_classifier.colours import Colours
 
 CHANNELS = (1, 3, 4)  # grey, RGB, RGB with opacity
 EXPECTED_SHAPES = (

@@ -16,11 +16,8 @@ from PIL import Image, ImageFile
 
 from train_pytorch_model.config.wording import parameter, reason_of
 from train_pytorch_model.errors import InvalidDatasetError, ParameterError
-from train_pytorch_model.image_classifier.decoding import (
-    Colours,
-    UnreadableImageError,
-    upright_rgb,
-)
+from train_pytorch_model.image_classifier.colours import Colours
+from train_pytorch_model.image_classifier.decoding import UnreadableImageError, upright_rgb
 from train_pytorch_model.image_classifier.pixels import read_pixels, reduce
 from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.image_classifier.unidentified import File

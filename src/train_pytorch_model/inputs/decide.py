@@ -17,7 +17,7 @@ from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.config.wording import parameter, worded
 from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.image_classifier.architectures import family_of
-from train_pytorch_model.image_classifier.decoding import MAX_WHITE, Colours
+from train_pytorch_model.image_classifier.colours import MAX_WHITE, Colours
 from train_pytorch_model.image_classifier.spec import (
     IMAGENET_MEAN,
     IMAGENET_STD,

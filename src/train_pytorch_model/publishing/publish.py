@@ -27,7 +27,7 @@ from train_pytorch_model.formats.writing import (
     write_json,
     write_yaml,
 )
-from train_pytorch_model.image_classifier.decoding import MAX_WHITE
+from train_pytorch_model.image_classifier.colours import MAX_WHITE
 from train_pytorch_model.image_classifier.predictions import KNOWN, known_json
 from train_pytorch_model.image_classifier.weights import write_state_dict
 from train_pytorch_model.inputs.opening import TrainingInputs

@@ -8,7 +8,7 @@ from train_pytorch_model.config.wording import counted
 from train_pytorch_model.evaluation.metrics import Evaluation
 from train_pytorch_model.evaluation.tables import EvaluatedImages, Prediction
 from train_pytorch_model.formats.image_directory import ImageDirectory
-from train_pytorch_model.image_classifier.decoding import Colours
+from train_pytorch_model.image_classifier.colours import Colours
 from train_pytorch_model.quality.suspects import SUSPECTS, Suspect
 from train_pytorch_model.quality.twins import TWINS, TwinRow
 from train_pytorch_model.reports.gallery import HEAT_NOTE, Card, Fact, Gallery, Heat

@@ -7,12 +7,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from train_pytorch_model.image_classifier.decoding import (
-    DEFAULT_COLOURS,
-    Colours,
-    UnreadableImageError,
-    decode,
-)
+from train_pytorch_model.image_classifier.colours import DEFAULT_COLOURS, Colours
+from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode
 
 THUMBNAIL_SIDE = 160  # px
 THUMBNAIL_QUALITY = 75

@@ -17,6 +17,7 @@ from train_pytorch_model.formats.image_directory import ImageDirectory, writing_
 from train_pytorch_model.formats.transformation_directory import Transformation
 from train_pytorch_model.formats.writing import in_order
 from train_pytorch_model.image_classifier import decoding
+from train_pytorch_model.image_classifier.colours import MAX_WHITE, Colours
 from train_pytorch_model.image_classifier.pillow_settings import pillow_for_decoding
 from train_pytorch_model.inputs.unreadable_images import (
     UnreadableImage,
@@ -49,11 +50,11 @@ def transform(
     schema_content = images.read_schema()
     _warn_of_annotations(images.title, schema_content)
     white = find_white_level(images)
-    if white != decoding.MAX_WHITE:
+    if white != MAX_WHITE:
         logger.info(
             f"16-bit images: 0 to {white:,} become black to white, the range that a sample uses"
         )
-    colours = decoding.Colours(white)
+    colours = Colours(white)
 
     def png(index: int) -> bytes | Exception:
         """Return the transformed image as a PNG file, or why there is none."""

@@ -8,7 +8,7 @@ from train_pytorch_model.config.wording import counted, parameter
 from train_pytorch_model.data.cache_budget import memory_text
 from train_pytorch_model.data.loader import num_readers
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.image_classifier.decoding import MAX_WHITE
+from train_pytorch_model.image_classifier.colours import MAX_WHITE
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.inputs.unreadable_images import unreadable_images_warning
 from train_pytorch_model.training import fine_tuning

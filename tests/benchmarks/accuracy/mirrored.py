@@ -10,7 +10,7 @@ from tests.benchmarks.timing import machine
 from train_pytorch_model.data.pixel_decisions import count_distinguishable
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import open_image_directory
-from train_pytorch_model.image_classifier.decoding import DEFAULT_COLOURS
+from train_pytorch_model.image_classifier.colours import DEFAULT_COLOURS
 
 
 def main() -> None:

@@ -29,7 +29,8 @@ from train_pytorch_model.data.requests import ImageRequest
 from train_pytorch_model.distributed.peers import Peer
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
-from train_pytorch_model.image_classifier.decoding import Colours, Pixels, UnreadableImageError
+from train_pytorch_model.image_classifier.colours import Colours
+from train_pytorch_model.image_classifier.decoding import Pixels, UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import decode_pixels, reduce
 from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.quality.perceptual_hash import perceptual_hash

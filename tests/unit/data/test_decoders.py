@@ -22,8 +22,8 @@ from train_pytorch_model.data import decoder_process
 from train_pytorch_model.data.decoder_process import KEPT_BYTES
 from train_pytorch_model.data.decoders import DecodeOnly, Decoders
 from train_pytorch_model.data.requests import ImageRequest
+from train_pytorch_model.image_classifier.colours import DEFAULT_COLOURS
 from train_pytorch_model.image_classifier.decoding import (
-    DEFAULT_COLOURS,
     MAX_JPEG_PIXELS,
     MAX_PIXELS,
     UnreadableImageError,

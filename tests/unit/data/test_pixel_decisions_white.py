@@ -17,7 +17,8 @@ from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.data.pixel_decisions import decide_white_level, find_white_level
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import open_image_directory
-from train_pytorch_model.image_classifier.decoding import MAX_WHITE, Colours, decode
+from train_pytorch_model.image_classifier.colours import MAX_WHITE, Colours
+from train_pytorch_model.image_classifier.decoding import decode
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inputs.opening import open_training_inputs
 

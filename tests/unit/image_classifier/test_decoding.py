@@ -10,12 +10,8 @@ from PIL import Image
 from tests.painting import encode
 from tests.pictures import HEIGHT, WIDTH, picture
 
-from train_pytorch_model.image_classifier.decoding import (
-    Colours,
-    UnreadableImageError,
-    decode,
-    read_size,
-)
+from train_pytorch_model.image_classifier.colours import Colours
+from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, read_size
 from train_pytorch_model.image_classifier.pixels import read_pixels
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.painting import paint
 
-from train_pytorch_model.image_classifier.decoding import Colours
+from train_pytorch_model.image_classifier.colours import Colours
 from train_pytorch_model.inference.arrays import NotAnImageError, image_of
 
 PIXELS = np.asarray(paint("red", 1, (5, 4)))  # (4, 5, 3)

@@ -15,7 +15,7 @@ from tests.reports import make_report
 from train_pytorch_model.evaluation.metrics import evaluate, outcomes_of
 from train_pytorch_model.evaluation.tables import EvaluatedImages
 from train_pytorch_model.formats.image_directory import open_image_directory
-from train_pytorch_model.image_classifier.decoding import DEFAULT_COLOURS
+from train_pytorch_model.image_classifier.colours import DEFAULT_COLOURS
 from train_pytorch_model.quality.twins import TwinRow
 from train_pytorch_model.reports.evaluation_values import MAX_CELL_FILES, files_by_cell
 from train_pytorch_model.reports.galleries import MAX_MISTAKES, prediction_galleries, twins_gallery
