@@ -17,6 +17,10 @@ class UserError(Exception):
     exit_status: ClassVar[int]
     code: ClassVar[str] = ""  # the designer's number for the error; empty if it has none
 
+    def _render_traceback_(self) -> list[str]:
+        """Return what a notebook shows instead of a traceback."""
+        return f"{type(self).__name__}: {self}".splitlines()
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the text: each subclass's `__init__` takes other arguments."""
         return UserError.__new__, (type(self), *self.args), self.__dict__

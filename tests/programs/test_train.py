@@ -267,7 +267,7 @@ def test_the_same_command_again_returns_at_once_and_changes_nothing(trained: Tra
 @pytest.mark.parametrize(
     "change", [("--epochs", "3"), ("--random-seed", "1"), ("--learning-rate", "0.002")]
 )
-def test_a_trained_directory_is_never_overwritten(
+def test_a_trained_directory_is_not_overwritten_unasked(
     trained: Trained, change: tuple[str, str]
 ) -> None:
     before = everything_in(trained.output.parent)
@@ -280,8 +280,9 @@ def test_a_trained_directory_is_never_overwritten(
     assert_refused(
         run_program(*arguments),
         2,
-        f"OutputDirectoryError: --trained-model {trained.output} is not empty: it holds ",
-        "Nothing is ever overwritten; name a directory that is new or empty.",
+        f"OutputDirectoryError: --trained-model {trained.output} holds a finished model, of other",
+        f"\n  {change[0]} ",
+        f" → {change[1]}\n`--overwrite` replaces it once the new one is complete. Or name another",
     )
     assert everything_in(trained.output.parent) == before
 

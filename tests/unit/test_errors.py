@@ -78,3 +78,8 @@ def test_ten_problems_are_listed_and_the_others_counted(count: int, last_line: s
     text = bulleted([f"p{number}" for number in range(count)])
     assert text.rpartition("\n")[2] == last_line
     assert text.count("\n") == min(count, 11)
+
+
+def test_a_notebook_shows_the_message_without_a_traceback() -> None:
+    error = ParameterError("--epochs is 0.\nGive more.")
+    assert error._render_traceback_() == ["ParameterError: --epochs is 0.", "Give more."]

@@ -55,6 +55,8 @@ class Train:
     """Check everything and run three steps, but write nothing."""
     fresh: Switch = False
     """Start over instead of resuming an interrupted run with this output."""
+    overwrite: Switch = False
+    """Replace the model in the output, if it is whole, by that of other images or options."""
     quiet: Switch = False
     """Print warnings and errors only."""
 
@@ -83,7 +85,9 @@ class Train:
             self.validation_dataset,
             self.parameters.epochs,
         )
-        if prepare_output(self.trained_model, inputs, self.parameters, self.fresh):
+        if prepare_output(
+            self.trained_model, inputs, self.parameters, self.fresh, overwrite=self.overwrite
+        ):
             return inputs
         return None
 
@@ -103,7 +107,14 @@ class Train:
             if self.dry_run:
                 dry_run(self.parameters, inputs, world)
                 return
-            train(self.parameters, inputs, self.trained_model, world, self.fresh)
+            train(
+                self.parameters,
+                inputs,
+                self.trained_model,
+                world,
+                self.fresh,
+                overwrite=self.overwrite,
+            )
             self._log_next_steps()
 
     def _log_next_steps(self) -> None:

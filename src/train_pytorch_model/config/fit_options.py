@@ -27,5 +27,7 @@ class FitOptions(TableOptions, ModelOptions):
     parameters: tyro.conf.OmitArgPrefixes[TrainConfig] = field(default_factory=TrainConfig)
     fresh: Switch = False
     """Start over instead of resuming an interrupted run with this output."""
+    overwrite: Switch = False
+    """Replace the model in the output, if it is whole, by that of other images or options."""
     quiet: Switch = False
     """Print warnings and errors only."""

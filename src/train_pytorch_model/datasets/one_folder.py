@@ -10,7 +10,7 @@ A part that is missing is split off from training. Nothing is copied: the parts 
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,13 +31,11 @@ from train_pytorch_model.formats.plain_folders import folder_of_categories
 from train_pytorch_model.formats.reading import META
 from train_pytorch_model.formats.table_files import part_tables_in, tables_in
 from train_pytorch_model.formats.table_splits import NO_PART
-from train_pytorch_model.formats.writing import write_csv
 from train_pytorch_model.inputs.opening import TRAINING_DATASET, VALIDATION_DATASET
 from train_pytorch_model.inputs.scoring import DATASET
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.quality.identical_files import MAX_COMPARED
 
-SPLIT = "split.csv"
 FRACTION = 0.1  # of the images, for each of validation and test …
 FRACTION_OF_FEW = 0.2  # … and of a folder in which that is less than
 MIN_IMAGES = 5  # of a category
@@ -204,21 +202,6 @@ def _split_off(
         for part, images in zip(missing, split_off, strict=True)
     }
     return {TRAINING: rest, **parts}
-
-
-def write_split(path: Path, parts: Parts) -> None:
-    """Write a CSV file with a row per image: its file in the folder, its category and its part."""
-    folder = Path(os.path.commonpath([images.root for images in vars(parts).values()]))
-
-    def rows() -> Iterator[tuple[str, str, str]]:  # one at a time: there may be millions
-        yield "file_name", "category", "part"
-        for part, images in vars(parts).items():
-            is_inside = images.root != folder
-            prefix = f"{images.root.relative_to(folder).as_posix()}/" if is_inside else ""
-            for name, index in zip(images.file_names, images.class_indices.tolist(), strict=True):
-                yield prefix + name, images.categories[index], part
-
-    write_csv(path, rows())
 
 
 def _seen_through(folder: Path) -> Path:

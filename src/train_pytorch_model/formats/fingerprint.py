@@ -2,6 +2,7 @@
 
 parameters            --epochs 30 --batch-size 16 …
 recipe                --image-size 224,224 …
+initial_model         --architecture resnet18 …, of a model that `fit` makes
 untrained_model       sha256, as are those of
 training_dataset      the image list
 validation_dataset    the image list
@@ -9,7 +10,11 @@ validation_dataset    the image list
 
 from collections.abc import Iterator, Mapping
 
-OPTIONS = ("parameters", "recipe")  # the entries that hold options and their values
+OPTIONS = (
+    "parameters",
+    "recipe",
+    "initial_model",
+)  # the entries that hold options and their values
 
 
 def differing_options(

@@ -8,6 +8,7 @@
                             lock            filelock's marker: who is writing, see `run_lock`
                             status.json     how a failed run ended
                             untrained-…/    the untrained model that `fit` has made
+                            replace…/       see `replacing`
 
 In an Azure ML job, the folder is outputs/train_pytorch_model/ instead: Azure uploads it, and may
 restore it on another node. In case it does not, `_run` in the output, a mounted storage, holds a
@@ -30,6 +31,7 @@ from train_pytorch_model.errors import OutputDirectoryError, UserError
 from train_pytorch_model.formats.error_record import write_record
 from train_pytorch_model.formats.fingerprint import differing_options
 from train_pytorch_model.formats.reading import INCOMPLETE, MalformedFileError, read_json
+from train_pytorch_model.formats.replacing import REPLACED, REPLACEMENT
 from train_pytorch_model.formats.trained_directory import METRICS, write_metrics
 from train_pytorch_model.formats.writing import write_durably
 from train_pytorch_model.machine.azure_job import OUTPUTS, is_azure_job
@@ -214,7 +216,8 @@ class RunFolder:
 
     def remove(self) -> None:
         """Remove the folder, once the output is complete. Files that are not ours stay."""
-        for folder in (self.checkpoints, *self.root.glob(f"{UNTRAINED}*")):
+        ours = (f"{UNTRAINED}*", REPLACEMENT, REPLACED)
+        for folder in (self.checkpoints, *(path for name in ours for path in self.root.glob(name))):
             shutil.rmtree(folder, ignore_errors=True)
         with suppress(OSError):
             # The token comes last: whoever finds it after an interruption repeats the removal.

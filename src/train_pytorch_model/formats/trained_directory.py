@@ -69,6 +69,13 @@ def differences(root: Path) -> list[str]:
     return problems
 
 
+def files_in_manifest(root: Path) -> frozenset[str]:
+    """Return the names of the files that training wrote; none if the manifest cannot be read."""
+    with suppress(MalformedFileError):
+        return frozenset(read_json(root / MANIFEST, _Manifest).files)
+    return frozenset()
+
+
 def published_fingerprint(root: Path) -> dict[str, str] | None:
     """Return the fingerprint of the run that wrote a complete trained directory, if it has one."""
     if (root / META).exists() and not (root / INCOMPLETE).exists():

@@ -45,7 +45,8 @@ class OpenedInputs:
     warnings: tuple[str, ...]
     # Images of the same folder for a test of the trained model.
     test: ImageDirectory | None = None
-    # The sha256 of the options by which `fit` makes the untrained model when it needs it.
+    # The options by which `fit` makes the untrained model when it needs it, and their sha256.
+    made_with: str = ""
     made_by: str = ""
 
     @property
@@ -82,9 +83,11 @@ class OpenedInputs:
         del entries["horizontal_flip"], entries["white_level"]
         recipe = {wording.flag(name): _joined(value) for name, value in entries.items()}
         parameters = config.as_flags()
+        made_with = {"initial_model": self.made_with} if self.made_with else {}
         return {
             "parameters": " ".join(f"{name} {value}" for name, value in parameters.items()),
             "recipe": " ".join(f"{name} {value}" for name, value in recipe.items()),
+            **made_with,
             "untrained_model": self.made_by or self.model.sha256,
             "training_dataset": self.training.fingerprint(),
             "validation_dataset": self.validation.fingerprint(),

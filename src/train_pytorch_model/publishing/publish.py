@@ -10,14 +10,20 @@ from typing import Any
 
 from torch import Tensor
 
-from train_pytorch_model.datasets.one_folder import SPLIT, Parts, write_split
+from train_pytorch_model.datasets.one_folder import Parts
+from train_pytorch_model.datasets.split_table import SPLIT, write_split
 from train_pytorch_model.errors import OutputDirectoryError
 from train_pytorch_model.evaluation.metrics import Evaluation
 from train_pytorch_model.formats import schema, trained_directory, writing
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.model_directory import MODEL, write_spec
-from train_pytorch_model.formats.outputs import writing_directory
+from train_pytorch_model.formats.outputs import unfinished_error, writing_directory
 from train_pytorch_model.formats.reading import META
+from train_pytorch_model.formats.replacing import (
+    REPLACEMENT,
+    check_replaceable,
+    replace_directory,
+)
 from train_pytorch_model.formats.run_folder import OUTPUT_PARAMETER
 from train_pytorch_model.formats.trained_directory import MANIFEST, REPORT, write_manifest
 from train_pytorch_model.formats.writing import (
@@ -75,12 +81,9 @@ def publish(
             raise OutputDirectoryError(
                 f"The model cannot be built in {folder}: {error}."
             ) from error
-        with writing_directory(run.output, meta, OUTPUT_PARAMETER, run.token) as root:
-            copy_tree(built, root, last=MANIFEST)
-            sync_folder(root)
+        _write_output(run, built, meta)
     finally:
         rmtree(built, ignore_errors=True)
-    sync_tree(run.output)
     sync_folder(run.output.parent)  # from here on, the run folder is no longer needed
     return evaluation
 
@@ -92,6 +95,24 @@ def _finish(built: Path, meta: Mapping[str, Any], finish: Finish) -> tuple[Evalu
         return finish(built)
     finally:
         (built / META).unlink()  # it completes the directory, which is copied first
+
+
+def _write_output(run: Run, built: Path, meta: Mapping[str, Any]) -> None:
+    """Copy the directory to the output, or beside it to take the place of an earlier model."""
+    replaces = run.overwrite and (run.output / META).exists()
+    target = run.folder.root / REPLACEMENT if replaces else run.output
+    if replaces:
+        rmtree(target, ignore_errors=True)  # which an earlier start may have left
+    with writing_directory(target, meta, OUTPUT_PARAMETER, run.token) as root:
+        copy_tree(built, root, last=MANIFEST)
+        sync_folder(root)
+    sync_tree(target)
+    if replaces:
+        check_replaceable(run.output, OUTPUT_PARAMETER)
+        try:
+            replace_directory(run.output, target)
+        except OSError as error:
+            raise unfinished_error(target, OUTPUT_PARAMETER, error) from error
 
 
 def _local_folder(run: Run, state: State) -> Path:

@@ -9,6 +9,8 @@ from pathlib import Path
 from train_pytorch_model.config.wording import counted
 from train_pytorch_model.formats import run_folder
 from train_pytorch_model.formats.outputs import check_output
+from train_pytorch_model.formats.reading import META
+from train_pytorch_model.formats.replacing import check_replaceable
 from train_pytorch_model.formats.run_folder import OUTPUT_PARAMETER, RunFolder
 from train_pytorch_model.formats.run_lock import run_lock
 from train_pytorch_model.machine.azure_job import is_azure_job
@@ -28,6 +30,7 @@ class Run:
     folder: RunFolder
     # Identifies this run in what it leaves elsewhere; empty on all processes but the main one.
     token: str
+    overwrite: bool = False  # whether the model may take the place of an earlier one
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint. Raises `OSError`; a copy that cannot be written is only a warning."""
@@ -75,7 +78,7 @@ class Run:
 
 
 @contextmanager
-def open_run(plan: Plan, output: Path, fresh: bool) -> Iterator[Run]:
+def open_run(plan: Plan, output: Path, fresh: bool, overwrite: bool = False) -> Iterator[Run]:
     """Begin or continue a run, which alone writes here; collective.
 
     Raises `OutputDirectoryError`.
@@ -88,10 +91,13 @@ def open_run(plan: Plan, output: Path, fresh: bool) -> Iterator[Run]:
             if is_azure_job() and not fresh and not folder.has_checkpoints:
                 _recover(folder, plan.fingerprint)
             # Once more: another command may just have written it.
-            check_output(output, OUTPUT_PARAMETER, by_writing=False, token=folder.token)
+            if overwrite and (output / META).exists():
+                check_replaceable(output, OUTPUT_PARAMETER)
+            else:
+                check_output(output, OUTPUT_PARAMETER, by_writing=False, token=folder.token)
             token = folder.begin(plan.fingerprint, fresh)
         plan.world.barrier()
-        yield Run(plan, output, folder, token)
+        yield Run(plan, output, folder, token, overwrite)
     if plan.world.is_main:
         folder.remove()
 

@@ -5,11 +5,12 @@ PyTorch is loaded only when the images and the options have been checked.
 
 import hashlib
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING
 
 from train_pytorch_model import __version__
@@ -17,9 +18,10 @@ from train_pytorch_model.config.fit_options import FitOptions
 from train_pytorch_model.config.model_options import ModelOptions
 from train_pytorch_model.config.options import arguments_of
 from train_pytorch_model.config.table_options import columns_of
-from train_pytorch_model.config.wording import parameter
+from train_pytorch_model.config.wording import flag, parameter
 from train_pytorch_model.datasets.one_folder import Parts, open_parts
 from train_pytorch_model.datasets.overview import describe_parts
+from train_pytorch_model.datasets.split_table import SPLIT, describe_changes, read_split
 from train_pytorch_model.datasets.unpacking import keep_unpacked
 from train_pytorch_model.distributed.processes import run_in_processes
 from train_pytorch_model.errors import (
@@ -32,11 +34,15 @@ from train_pytorch_model.evaluation.summary import log_summary
 from train_pytorch_model.formats import listing
 from train_pytorch_model.formats.failed_run import recorded_failures
 from train_pytorch_model.formats.model_directory import open_model_directory
-from train_pytorch_model.formats.outputs import check_apart, check_output
+from train_pytorch_model.formats.outputs import check_apart, check_output, remove_empty
 from train_pytorch_model.formats.reading import META
 from train_pytorch_model.formats.run_folder import UNTRAINED, RunFolder
 from train_pytorch_model.formats.table_files import SPREADSHEETS, is_table
-from train_pytorch_model.formats.trained_directory import EVALUATION, REPORT
+from train_pytorch_model.formats.trained_directory import (
+    EVALUATION,
+    REPORT,
+    published_fingerprint,
+)
 from train_pytorch_model.inputs import opening, scoring
 from train_pytorch_model.inputs.check_model_options import check_model_options
 from train_pytorch_model.inputs.opening import OpenedInputs
@@ -83,9 +89,18 @@ def fit(
         from train_pytorch_model.stories.train import train
 
         evaluation = None
-        if not _is_complete(model):
+        if published_fingerprint(model) != inputs.fingerprint(options.parameters):
             test = None if inputs.test is None else partial(_test_before_publishing, inputs, world)
-            evaluation = train(options.parameters, inputs, model, world, options.fresh, stops, test)
+            evaluation = train(
+                options.parameters,
+                inputs,
+                model,
+                world,
+                options.fresh,
+                stops,
+                test,
+                options.overwrite,
+            )
         if evaluation is None:
             evaluation = _test(inputs, model, world)
         if evaluation is not None:
@@ -117,17 +132,41 @@ def _open(folder: Path, model: Path, options: FitOptions) -> OpenedInputs | None
         check_output(model, OUTPUT, by_writing=is_main, token=run.token)
     made_by = _hash_of(options)
     path = run.root / f"{UNTRAINED}{made_by[:16]}"
-    if not _is_complete(path):
-        _write_untrained(path, options)
-    untrained = open_model_directory(path, opening.UNTRAINED_MODEL)
+    with _made_for_this(path):
+        if not _is_complete(path):
+            _write_untrained(path, options)
+        untrained = open_model_directory(path, opening.UNTRAINED_MODEL)
 
-    inputs = opening.training_inputs(untrained, training, validation, parameters.epochs)
-    warnings = tuple(warning for warning in inputs.warnings if warning not in told)
-    inputs = replace(inputs, test=test, made_by=made_by, warnings=warnings)
-    if prepare_output(model, inputs, parameters, options.fresh, name=OUTPUT):
-        return inputs
+        inputs = opening.training_inputs(untrained, training, validation, parameters.epochs)
+        made_with = _made_with(options)
+        warnings = tuple(warning for warning in inputs.warnings if warning not in told)
+        inputs = replace(inputs, test=test, made_by=made_by, made_with=made_with, warnings=warnings)
+        compared = Parts(inputs.training, inputs.validation, parts.test)
+        if prepare_output(
+            model,
+            inputs,
+            parameters,
+            options.fresh,
+            name=OUTPUT,
+            overwrite=options.overwrite,
+            image_changes=lambda: describe_changes(read_split(model / SPLIT), compared),
+        ):
+            return inputs
     run.remove()  # the untrained model was only made to compare it
     return None if _is_complete(model / EVALUATION) else inputs
+
+
+@contextmanager
+def _made_for_this(untrained: Path) -> Iterator[None]:
+    """Remove an untrained model that is made in a `with` that fails, with its folder if empty."""
+    is_new = not untrained.exists()
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            rmtree(untrained, ignore_errors=True)
+            remove_empty([untrained.parent])
+        raise
 
 
 def _tell(folder: Path, parts: Parts) -> set[str]:
@@ -166,6 +205,15 @@ def _hash_of(options: FitOptions) -> str:
     made_by["from_scratch"] = str(options.from_scratch)
     made_by["seed"] = str(options.parameters.random_seed)
     return hashlib.sha256(repr(sorted(made_by.items())).encode()).hexdigest()
+
+
+def _made_with(options: FitOptions) -> str:
+    """Return these options for people, as far as the recipe does not have them."""
+    names = [option.name for option in fields(ModelOptions) if option.name != "recipe"]
+    values = {
+        name: str(getattr(options, name)).replace(" ", "_") for name in (*names, "from_scratch")
+    }
+    return " ".join(f"{flag(name)} {value}" for name, value in values.items())
 
 
 def _write_untrained(path: Path, options: FitOptions) -> None:

@@ -52,11 +52,13 @@ def train(
     fresh: bool = False,
     stops: Callable[[], AbstractContextManager[StopRequests]] = stop_requests,
     test: Test | None = None,
+    overwrite: bool = False,
 ) -> Evaluation | None:
     """Train, validate after every epoch, stop early when patience runs out; write the best model.
 
     Before it is published, the model is tested by `test`, on the main process, which returns the
-    evaluation. Resumes an interrupted run of the same inputs and parameters, unless `fresh`. It is asked to
+    evaluation. Resumes an interrupted run of the same inputs and parameters, unless `fresh`. With
+    `overwrite`, the model takes the place of one that is whole, when it is complete itself. It is asked to
     stop through `stops`, by default with signals. Raises `TrainingError` when training cannot
     continue, `StoppedError` when it is asked to stop, and what making plan and engine raises.
     """
@@ -65,7 +67,7 @@ def train(
         plan = decide_and_plan(config, inputs, world)
         engine = start_engine(plan, read_micro_batch(plan, output, fresh))
         show_plan(engine)
-        with open_run(plan, output, fresh) as run, stops() as stop:
+        with open_run(plan, output, fresh, overwrite) as run, stops() as stop:
             state, examination, tested = train_and_publish(engine, run, readers, stop, test)
     if test is None:  # a test may take longer than the others can wait
         wait_for_the_model(world)

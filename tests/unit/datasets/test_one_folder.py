@@ -11,7 +11,8 @@ from tests.model_directories import HALF, write_model
 from tests.painting import paint, paint_folders
 
 from train_pytorch_model.config.recipe import Recipe
-from train_pytorch_model.datasets.one_folder import Parts, open_parts, write_split
+from train_pytorch_model.datasets.one_folder import Parts, open_parts
+from train_pytorch_model.datasets.split_table import write_split
 from train_pytorch_model.errors import InvalidDatasetError, NotLabeledDatasetError
 from train_pytorch_model.formats.image_directory import images_of
 from train_pytorch_model.formats.listing import Listing, Packer
