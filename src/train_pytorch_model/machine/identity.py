@@ -31,6 +31,11 @@ def process_namespace() -> str:
     return _namespace("pid")
 
 
+def clock_namespace() -> str:
+    """Return what the processes of a machine have in common that read the same clocks."""
+    return _namespace("time")
+
+
 def _namespace(kind: str) -> str:
     """Return this process's namespace of that kind; empty if the system does not say."""
     with suppress(OSError):

@@ -6,10 +6,10 @@ import re
 import signal
 import sys
 from contextlib import suppress
-from pathlib import Path
 from socket import gethostname
 
 from train_pytorch_model.machine.cores import PROCESSES
+from train_pytorch_model.machine.identity import clock_namespace, kernel_id, process_namespace
 
 PR_SET_PDEATHSIG = 1  # from Linux's prctl.h
 # Fields of a process's `stat` file, counted from its state; see proc(5).
@@ -17,7 +17,6 @@ STATE = 0
 START_TIME = 19
 DEAD = "ZX"  # zombies are dead, but not yet reaped
 STOPPED = "Tt"
-BOOT_ID = Path("sys/kernel/random/boot_id")  # below `PROCESSES`
 # A process as `describe_this_process` writes it: its number, and when it has started.
 DESCRIBED = re.compile(r"process (\d{1,10}) on .*\nstarted (\d+) .*\n", re.ASCII)
 
@@ -90,15 +89,10 @@ def _view_of_processes() -> str:
 
     It is empty if that cannot be told.
     """
-    own = PROCESSES / "self"
     with suppress(OSError):
-        if str(own.readlink()) != str(os.getpid()):  # a container sees its host's processes
-            return ""
-        boot = (PROCESSES / BOOT_ID).read_text().strip()
-        views = [str((own / "ns/pid").readlink())]
-        with suppress(FileNotFoundError):  # before Linux 5.6
-            views.append(str((own / "ns/time").readlink()))
-        return " ".join([boot, *views])
+        if str((PROCESSES / "self").readlink()) == str(os.getpid()):  # not a host's, in a container
+            views = (kernel_id(), process_namespace(), clock_namespace())
+            return " ".join(views) if kernel_id() and process_namespace() else ""
     return ""
 
 
