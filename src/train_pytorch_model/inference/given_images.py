@@ -77,12 +77,15 @@ def read_image(image: GivenImage, framing: Framing) -> Image.Image | str:
 
 def _array_of(value: object) -> np.ndarray | None:
     """Return what is an array in any library; None for anything else."""
-    if isinstance(value, torch.Tensor):
-        tensor = value.detach().cpu()
-        return (tensor.float() if tensor.is_floating_point() else tensor).numpy()
     if isinstance(value, Image.Image) or hasattr(value, "columns"):  # a table
         return None
-    return np.asarray(value) if hasattr(value, "__array__") else None
+    try:
+        if isinstance(value, torch.Tensor):
+            tensor = value.detach().cpu()
+            return (tensor.float() if tensor.is_floating_point() else tensor).numpy()
+        return np.asarray(value) if hasattr(value, "__array__") else None
+    except (TypeError, ValueError, RuntimeError):  # such as a sparse tensor
+        return None
 
 
 def _is_several(images: object) -> bool:
@@ -93,7 +96,8 @@ def _is_several(images: object) -> bool:
     if isinstance(images, str | bytes | bytearray | memoryview | Mapping | Image.Image):
         return False
     is_one = isinstance(images, os.PathLike) or hasattr(images, "read")
-    return not is_one and not hasattr(images, "columns") and isinstance(images, Iterable)
+    is_refused = any(hasattr(images, name) for name in ("columns", "__array__"))
+    return isinstance(images, Iterable) and not is_one and not is_refused
 
 
 def _with_contents(given: GivenImage) -> Iterator[GivenImage]:
@@ -200,6 +204,8 @@ def _kind_of(value: object) -> str:
     """Return what a value is that is no image, and what is expected."""
     if hasattr(value, "columns"):
         return "a table: give its column with the images"
+    if hasattr(value, "__array__"):
+        return f"of type {type(value).__name__}, and NumPy cannot read it: give a NumPy array"
     kind = "None" if value is None else f"of type {type(value).__name__}"
     return f"{kind}: {EXPECTED}"
 

@@ -138,6 +138,7 @@ def test_images_are_taken_one_by_one() -> None:
         ({"a": PIXELS}, "of type dict"),
         (pd.DataFrame({"file": ["a.png"]}), "a table: give its column with the images."),
         (PIXELS.astype(float), r"an array of shape \(10, 12, 3\) of float64 with values from"),
+        (torch.eye(4).to_sparse(), "of type Tensor, and NumPy cannot read it: give a NumPy array"),
         (io.StringIO("a"), 'a file that was opened as text: open it with the mode "rb".'),
     ],
 )
