@@ -161,6 +161,8 @@ class Model:
             self.categories[index] if error is None else None
             for index, error in zip(rows.argmax(axis=1), errors, strict=True)
         ]
+        # A table of text cannot hold undecodable bytes of names.
+        names = [name.encode(errors="backslashreplace").decode() for name in names]
         table: dict[str, Any] = {"image": names, "label": labels, "probability": rows.max(axis=1)}
         for index, category in enumerate(self.categories):
             table[PROBABILITY_PREFIX + category] = rows[:, index]

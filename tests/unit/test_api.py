@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import fields
@@ -142,6 +143,20 @@ def test_a_table_of_predictions_has_a_row_for_each_image(trained: Path) -> None:
     assert list(table["label"].isna()) == [False, True, False]
     assert table["probability"][0] == table["probability"][2]
     assert table["error"][1].startswith("element 1 of `images` is None")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other file systems refuse such names")
+def test_folders_are_predicted_at_any_depth_whatever_their_names(
+    trained: Path, tmp_path: Path
+) -> None:
+    for name in ("x/1.png", "x/garden/may/2.png", "y/yard/caf\udce9.png"):
+        path = tmp_path / "images" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        paint("red", 1).save(path)
+    table = load(trained).predict(tmp_path / "images")
+    names = [name.rpartition("/")[2] for name in table["image"]]
+    assert names == ["1.png", "2.png", r"caf\udce9.png"]
+    assert "error" not in table
 
 
 def test_a_model_predicts_where_its_directory_was_moved_or_trained_anew(

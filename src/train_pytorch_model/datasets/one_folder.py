@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from train_pytorch_model.config.table_options import BY_DEFAULT, TableOptions
-from train_pytorch_model.config.wording import counted, parameter, worded
+from train_pytorch_model.config.wording import assignment, counted, parameter, worded
 from train_pytorch_model.datasets.grouping import group_images
 from train_pytorch_model.datasets.splitting import split
-from train_pytorch_model.datasets.unused_folders import warn_of_unused
+from train_pytorch_model.datasets.unused_folders import count_images, warn_of_unused
 from train_pytorch_model.errors import InvalidDatasetError
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.labelled_folder import has_labels, open_labelled
@@ -102,14 +102,21 @@ def _open_own_parts(folder: Path, columns: TableOptions) -> dict[str, ImageDirec
 
 
 def _open_folders(folders: Mapping[str, Path], columns: TableOptions) -> dict[str, ImageDirectory]:
-    """Return the images of each part's folder, training first, whose categories the others have."""
+    """Return the images of each part's folder, training first, whose categories the others have.
+
+    Folders without an image are left out with a word.
+    """
     training = open_labelled(folders[TRAINING], DATASET, columns).images
-    others = {
-        part: open_labelled(path, DATASET, columns, known=training.categories).images
-        for part, path in folders.items()
-        if part != TRAINING
-    }
-    return {TRAINING: training, **others}
+    parts = {TRAINING: training}
+    for part, path in folders.items():
+        if part == TRAINING:
+            continue
+        if count_images(path.parent, path.name):
+            known = training.categories
+            parts[part] = open_labelled(path, DATASET, columns, known=known).images
+        else:
+            logger.warning(f"{path}: it has no image. {_held_out(part)}")
+    return parts
 
 
 def _open_whole(
@@ -160,8 +167,12 @@ def _about_unlabelled(images: ImageDirectory, part: str) -> str:
     score = worded("`score` predicts them with the model.", "`predict` of the model predicts them.")
     return (
         f"{images.root}: {number} without a category, and not in folders of categories, so they are"
-        f" left out; images of the training folder are held out for {part} instead. {score}"
+        f" left out. {score} {_held_out(part)}"
     )
+
+
+def _held_out(part: str) -> str:
+    return f"Images of the training folder are held out for {part} instead."
 
 
 def _by_part(images: ImageDirectory, parts: np.ndarray, teller: str) -> dict[str, ImageDirectory]:
@@ -195,6 +206,8 @@ def _split_off(
     fractions = [1 - fraction * len(missing), *[fraction] * len(missing)]
     # Twins stay together; of more images, looking for them would delay every start of a run.
     groups = group_images(training, group_by, by_twins=len(training) <= MAX_COMPARED)
+    if 2 * groups.num_twins > len(training):
+        logger.warning(_about_twins(groups.num_twins, len(training)))
     rest, *split_off = split(training, fractions, seed, stratified=True, groups=groups.labels)
     # What the folder holds besides images is said once, of the training images.
     parts = {
@@ -202,6 +215,14 @@ def _split_off(
         for part, images in zip(missing, split_off, strict=True)
     }
     return {TRAINING: rest, **parts}
+
+
+def _about_twins(num_twins: int, num_images: int) -> str:
+    return (
+        f"{num_twins:,} of {num_images:,} images look like another one and stay with it in one part,"
+        " so the parts may not have the usual sizes."
+        f" {assignment('group_by', 'none')} splits them although they look alike."
+    )
 
 
 def _seen_through(folder: Path) -> Path:

@@ -15,7 +15,7 @@ def warn_of_unused(folder: Path, parts: Mapping[str, Path]) -> None:
     used = {path.name for path in parts.values()}
     folders, loose = list_folder(folder, "", Counter())
     counts = {
-        repr(name): _count_images(folder, name)
+        repr(name): count_images(folder, name)
         for name in sorted(folders, key=natural_order)
         if name not in used
     }
@@ -31,7 +31,7 @@ def warn_of_unused(folder: Path, parts: Mapping[str, Path]) -> None:
         )
 
 
-def _count_images(folder: Path, name: str) -> int:
+def count_images(folder: Path, name: str) -> int:
     """Return how many images there are at any depth in a folder in `folder`."""
     try:
         return len(list_images(folder, f"{name}/", Counter()))

@@ -19,6 +19,7 @@ from train_pytorch_model.config.model_options import ModelOptions
 from train_pytorch_model.config.options import arguments_of
 from train_pytorch_model.config.table_options import columns_of
 from train_pytorch_model.config.wording import flag, parameter
+from train_pytorch_model.datasets.conversion import is_archive
 from train_pytorch_model.datasets.one_folder import Parts, open_parts
 from train_pytorch_model.datasets.overview import describe_parts
 from train_pytorch_model.datasets.split_table import SPLIT, describe_changes, read_split
@@ -81,6 +82,8 @@ def fit(
     check_model_options(options)
     model = options.output or beside(folder, "model")
     check_apart(model, OUTPUT, folder, "folder")
+    if is_archive(folder):
+        check_apart(model, OUTPUT, beside(folder, "images"), "folder")
 
     def open_inputs() -> OpenedInputs | None:
         return _open(folder, model, options)

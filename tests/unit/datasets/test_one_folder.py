@@ -105,6 +105,16 @@ def test_a_part_without_categories_is_left_out_with_a_word(
     assert f"{tmp_path / part}: 7 images without a category" in caplog.text
 
 
+def test_a_part_without_an_image_is_left_out_with_a_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    paint_folders(tmp_path / "train", 10, size=(4, 4))
+    paint_folders(tmp_path / "val", 2, size=(4, 4))
+    (tmp_path / "test/red").mkdir(parents=True)
+    assert sizes(open_parts(tmp_path, seed=1)) == [24, 6, 6]
+    assert f"{tmp_path / 'test'}: it has no image. Images of the training" in caplog.text
+
+
 def test_what_is_beside_the_parts_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for number, name in enumerate(("train", "val", "valid", "test", "unsorted/deep")):
         paint_folders(tmp_path / name, 1 + number, size=(4, 4))
@@ -131,6 +141,17 @@ def test_images_that_look_alike_are_split_if_the_user_says_so(tmp_path: Path) ->
     with pytest.raises(InvalidDatasetError, match=r"look alike.*--group-by none` splits them"):
         open_parts(folder, seed=1)
     assert sum(sizes(open_parts(folder, seed=1, group_by="none"))) == 8
+
+
+def test_a_folder_of_many_twins_is_split_with_a_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = paint_folders(tmp_path, 4, ("red", "blue"), size=(4, 4))
+    for index in range(3):
+        paint("red", 0).save(folder / f"red/{index}.png")
+        paint("red", 0).save(folder / f"blue/{index}.png")
+    open_parts(folder, seed=1)
+    assert "5 of 8 images look like another one and stay with it in one part" in caplog.text
 
 
 def test_the_split_is_written_down(tmp_path: Path) -> None:
