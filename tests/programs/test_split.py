@@ -162,7 +162,9 @@ def test_the_split_may_ignore_categories(
     assert found != {(2, 2, 2)}
 
 
-def test_nested_folders_and_empty_categories_are_reported(folders: Path, tmp_path: Path) -> None:
+def test_data_sets_in_a_folder_and_folders_without_images_are_reported(
+    folders: Path, tmp_path: Path
+) -> None:
     ended = split(folders, tmp_path / "1", tmp_path / "2")
     inside = f"Name one data set, such as '{folders / 'training'}'."
     assert_refused(
@@ -175,7 +177,8 @@ def test_nested_folders_and_empty_categories_are_reported(folders: Path, tmp_pat
     ended = split(tmp_path / "in", tmp_path / "1", tmp_path / "2", "--quiet")
     assert ended.status == 0
     warning = (
-        f"Warning: Input image directory \"{tmp_path}/in\" has no image of category\n  'empty'\n"
+        f'Warning: Input image directory "{tmp_path}/in": folders without an image are no'
+        " categories:\n  'empty'\n"
     )
     assert ended.stderr.startswith(warning)
 

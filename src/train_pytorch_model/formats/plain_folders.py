@@ -74,7 +74,7 @@ def read_plain_folders(root: Path, known: Collection[str] = ()) -> Listing:
     notes = [
         _about_start(start),
         _about_empty([name for name, count in counts.items() if not count], known),
-        _about_inner(start, categories, [inner[category] for category in categories]),
+        "" if known else _about_inner(start, categories, [inner[name] for name in categories]),
     ]
     return Listing(
         file_names=packer.finish(),

@@ -281,6 +281,7 @@ def test_a_category_with_folders_is_not_seen_through(
 ) -> None:
     listing = read_plain_folders(touch(tmp_path, *names), known)
     assert listing.categories == ("cat",)
+    assert not (known and listing.notes)
 
 
 def test_hidden_folders_in_a_category_are_not_looked_into(tmp_path: Path) -> None:
