@@ -224,3 +224,12 @@ def test_the_next_steps_in_python_are_python(
         '  model.predict("FOLDER") # new images',
         f"Later: `model = load({str(trained)!r})`",
     ]
+
+
+@pytest.mark.usefixtures("in_python")
+def test_an_archive_to_evaluate_on_is_answered_with_what_python_can_do(
+    trained: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "images.zip").write_bytes(b"PK")
+    with pytest.raises(InvalidDatasetError, match="Unpack an archive, and name its folder"):
+        load(trained).evaluate(tmp_path / "images.zip")

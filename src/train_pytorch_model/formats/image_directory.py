@@ -33,7 +33,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from train_pytorch_model.config.wording import bulleted
+from train_pytorch_model.config.wording import bulleted, worded
 from train_pytorch_model.errors import InvalidDatasetError, NotLabeledDatasetError
 from train_pytorch_model.formats import image_list, listing, plain_folders, reading, schema
 from train_pytorch_model.formats.listing import SUFFIXES, UNLABELLED, Listing, is_utf8
@@ -54,11 +54,11 @@ HINT = (
     "An image directory holds one folder per category with the images in it, or what Convert to"
     " Image Directory writes."
 )
-FILE_HINT = (
-    f"{HINT} To make one from an archive or a list of images, run `python -m train_pytorch_model"
-    " convert"
+CONVERT_HINT = (
+    "To make one from an archive or a list of images, run `python -m train_pytorch_model convert"
     " --input FILE --output DIRECTORY`."
 )
+UNPACK_HINT = "Unpack an archive, and name its folder."  # in Python
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,7 +280,7 @@ def _entries(root: Path, title: str) -> set[str]:
         raise InvalidDatasetError(title, explain_missing(root, kind), HINT)
     if not root.is_dir():
         is_image = listing.suffix_of(root.name) in SUFFIXES
-        hint = "Put the image into a folder, and name the folder." if is_image else FILE_HINT
+        hint = "Put the image into a folder, and name the folder." if is_image else _file_hint()
         raise InvalidDatasetError(title, "it is a file, not a directory.", hint)
     try:
         names = {entry.name for entry in os.scandir(root)}
@@ -289,6 +289,11 @@ def _entries(root: Path, title: str) -> set[str]:
     if not names:
         raise InvalidDatasetError(title, "it is empty.", HINT)
     return names
+
+
+def _file_hint() -> str:
+    """Return what an image directory is, and how one is made of a file."""
+    return f"{HINT} {worded(CONVERT_HINT, UNPACK_HINT)}"
 
 
 def _data_set_for(port: str, folders: Sequence[str]) -> str:
