@@ -28,6 +28,7 @@ from train_pytorch_model.data.requests import ImageRequest, Prepare
 from train_pytorch_model.image_classifier import decoding
 from train_pytorch_model.image_classifier.decoding import Pixels, UnreadableImageError
 from train_pytorch_model.image_classifier.pillow_settings import pillow_for_decoding
+from train_pytorch_model.machine.library_lines import library_lines
 
 KEPT_BYTES = 16 << 20  # of shared memory that a process may keep after a request
 # Bytes of address space for pixels; only the pages that images fill take memory.
@@ -159,8 +160,13 @@ def _replies(
         times = os.times()
         _limit("RLIMIT_CPU", int(times.user + times.system) + 1 + COMPUTING_S)
         try:
-            pixels = prepare(request, cache)
-        except (UnreadableImageError, MemoryError) as error:
+            with library_lines:
+                pixels = prepare(request, cache)
+        except UnreadableImageError as error:
+            line = library_lines.take()
+            yield f"{error} ({line})" if line else str(error)
+            continue
+        except MemoryError as error:
             yield str(error) or type(error).__name__
             continue
         start = end

@@ -26,6 +26,7 @@ from train_pytorch_model.config.wording import bulleted
 from train_pytorch_model.formats import listing
 from train_pytorch_model.formats.reading import MalformedFileError, read_json
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, small_jpeg
+from train_pytorch_model.machine.library_lines import library_lines
 
 SCHEMA = "_schema.json"
 SAMPLES = "_samples.json"
@@ -159,7 +160,7 @@ def image_samples(
     """Return the first few rows whose image can be read, each with the image as base64."""
     samples: list[dict[str, Any]] = []
     for path, row in rows:
-        with suppress(OSError, UnreadableImageError):
+        with suppress(OSError, UnreadableImageError), library_lines:
             is_small = path.stat().st_size <= MAX_SAMPLE_BYTES
             if is_small:
                 data = path.read_bytes()

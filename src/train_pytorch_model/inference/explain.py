@@ -14,6 +14,7 @@ from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import read_pixels, view
 from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
 from train_pytorch_model.machine.console import logger
+from train_pytorch_model.machine.library_lines import library_lines
 from train_pytorch_model.networks.heat_maps import heat_map
 from train_pytorch_model.reports.gallery import Heat
 from train_pytorch_model.reports.pictures import heat_picture
@@ -42,7 +43,8 @@ def explain(
 
 def _explain(network: nn.Module, normalize: Normalize, framing: Framing, path: Path) -> Heat | None:
     try:
-        pixels = read_pixels(path, framing.short_side, framing.colours)
+        with library_lines:
+            pixels = read_pixels(path, framing.short_side, framing.colours)
     except UnreadableImageError:  # deleted since it was predicted
         return None
     device = next(network.parameters()).device

@@ -19,6 +19,7 @@ from train_pytorch_model.formats import trained_directory
 from train_pytorch_model.formats.writing import write_yaml
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, small_jpeg
 from train_pytorch_model.inputs.opening import TrainingInputs
+from train_pytorch_model.machine.library_lines import library_lines
 from train_pytorch_model.training.plan import Plan
 from train_pytorch_model.training.state import State
 
@@ -89,7 +90,7 @@ def _example(inputs: TrainingInputs) -> str:
     framing = inputs.framing
     image = Image.new("RGB", (framing.width, framing.height))  # black, if none can be read any more
     for index in range(len(inputs.validation)):
-        with suppress(UnreadableImageError):
+        with suppress(UnreadableImageError), library_lines:
             image = decode(inputs.validation.path(index), framing.short_side, framing.colours)
             break
     content = small_jpeg(image, max(framing.height, framing.width))

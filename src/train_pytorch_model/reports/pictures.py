@@ -9,6 +9,7 @@ from PIL import Image
 
 from train_pytorch_model.image_classifier.colours import DEFAULT_COLOURS, Colours
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode
+from train_pytorch_model.machine.library_lines import library_lines
 
 THUMBNAIL_SIDE = 160  # px
 THUMBNAIL_QUALITY = 75
@@ -21,7 +22,9 @@ MAX_HEAT = 0.75  # opacity: the picture can still be recognized
 def thumbnail(path: Path, colours: Colours = DEFAULT_COLOURS) -> str:
     """Return the image of a file as by `small_picture`; empty if it cannot be read."""
     try:
-        return small_picture(decode(path, THUMBNAIL_SIDE, colours))
+        with library_lines:
+            image = decode(path, THUMBNAIL_SIDE, colours)
+        return small_picture(image)
     except UnreadableImageError:  # deleted since it was evaluated
         return ""
 

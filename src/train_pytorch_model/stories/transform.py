@@ -26,6 +26,7 @@ from train_pytorch_model.inputs.unreadable_images import (
 )
 from train_pytorch_model.machine.console import logger, progress_bar
 from train_pytorch_model.machine.cores import usable_cores
+from train_pytorch_model.machine.library_lines import library_lines
 
 # Of 9: photographs are 6 % larger than at Pillow's default of 6, and take half the time.
 COMPRESSION = 3
@@ -59,7 +60,8 @@ def transform(
     def png(index: int) -> bytes | Exception:
         """Return the transformed image as a PNG file, or why there is none."""
         try:
-            original = decoding.decode(images.path(index), colours=colours)
+            with library_lines:
+                original = decoding.decode(images.path(index), colours=colours)
             # Seeded by the row, which does not change when other images are left out.
             image = image_transform(original, int(images.rows[index]))
         except (decoding.UnreadableImageError, OperationError) as error:
