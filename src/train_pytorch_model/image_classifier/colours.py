@@ -105,7 +105,8 @@ def _transparent(values: np.ndarray, image: Image.Image) -> np.ndarray:
     value = image.info.get("transparency")
     if not isinstance(value, int):
         return np.zeros_like(values, dtype=bool)
-    return values == value
+    is_transparent: np.ndarray = values == value
+    return is_transparent
 
 
 def _brighten(image: Image.Image, brightness: float) -> Image.Image:

@@ -1,7 +1,7 @@
 """What the processes of a run see of each other: who shares a machine, a file, a GPU."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -72,6 +72,5 @@ def test_those_share_memory_that_can_open_each_others_files(
 def test_a_process_of_another_machine_with_the_same_host_name_is_not_taken_for_dead() -> None:
     this = Peer.of_this_process()
     ended = replace(this, started="0")
-    changes: Sequence[Mapping[str, str]] = ({"machine": "another"}, {"namespace": "another"})
-    unseen = [replace(ended, **change) for change in changes]
+    unseen = [replace(ended, machine="another"), replace(ended, namespace="another")]
     assert find_failures([this, ended, *unseen]) == {1: "has ended"}
