@@ -22,6 +22,8 @@ class FitOptions(TableOptions, ModelOptions):
         "Of a folder without parts, keep images in one part whose names agree in what this regular"
         " expression matches, or in their folder; with none, not even those that look alike."
     )
+    start_from: OptionalPath = None
+    """Trained model to train further, on more images, categories or epochs; keeps its split."""
     from_scratch: Switch = False
     """Use no pretrained weights. By default they are used if they are here or can be downloaded."""
     parameters: tyro.conf.OmitArgPrefixes[TrainConfig] = field(default_factory=TrainConfig)

@@ -19,7 +19,7 @@ import numpy as np
 from train_pytorch_model.config.table_options import BY_DEFAULT, TableOptions
 from train_pytorch_model.config.wording import assignment, counted, parameter, worded
 from train_pytorch_model.datasets.grouping import group_images
-from train_pytorch_model.datasets.splitting import split
+from train_pytorch_model.datasets.kept_split import split_as_before
 from train_pytorch_model.datasets.unused_folders import count_images, warn_of_unused
 from train_pytorch_model.errors import InvalidDatasetError
 from train_pytorch_model.formats.image_directory import ImageDirectory
@@ -36,6 +36,7 @@ from train_pytorch_model.inputs.scoring import DATASET
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.quality.identical_files import MAX_COMPARED
 
+NO_EARLIER: Mapping[str, str] = {}  # split
 FRACTION = 0.1  # of the images, for each of validation and test …
 FRACTION_OF_FEW = 0.2  # … and of a folder in which that is less than
 MIN_IMAGES = 5  # of a category
@@ -55,11 +56,16 @@ class Parts:
 
 
 def open_parts(
-    folder: Path, seed: int, columns: TableOptions = BY_DEFAULT, group_by: str = ""
+    folder: Path,
+    seed: int,
+    columns: TableOptions = BY_DEFAULT,
+    group_by: str = "",
+    earlier: Mapping[str, str] = NO_EARLIER,
 ) -> Parts:
     """Open the parts; split off 80/10/10 or 60/20/20 what is missing.
 
-    What is split off keeps the groups of `group_images`. Raises `InvalidDatasetError`,
+    What is split off keeps the groups of `group_images`. Images that an `earlier` split had, by
+    file name, stay in its parts. Raises `InvalidDatasetError`,
     `NotLabeledDatasetError`, `ParameterError`.
     """
     folder = _seen_through(folder)
@@ -69,7 +75,7 @@ def open_parts(
         logger.warning(_about_unlabelled(parts.pop(part), part))
     missing = [part for part in (TEST, VALIDATION) if part not in parts]
     if missing:
-        parts |= _split_off(parts[TRAINING], missing, seed, group_by)
+        parts |= _split_off(parts[TRAINING], missing, seed, group_by, earlier)
     elif group_by:
         logger.warning(f"{parameter('group_by')} changes nothing: {folder} has all parts already.")
     return Parts(
@@ -197,7 +203,11 @@ def _by_part(images: ImageDirectory, parts: np.ndarray, teller: str) -> dict[str
 
 
 def _split_off(
-    training: ImageDirectory, missing: Sequence[str], seed: int, group_by: str
+    training: ImageDirectory,
+    missing: Sequence[str],
+    seed: int,
+    group_by: str,
+    earlier: Mapping[str, str],
 ) -> dict[str, ImageDirectory]:
     """Return the missing parts, and the rest of the training images, by part."""
     counts = training.class_counts()
@@ -208,7 +218,10 @@ def _split_off(
     groups = group_images(training, group_by, by_twins=len(training) <= MAX_COMPARED)
     if 2 * groups.num_twins > len(training):
         logger.warning(_about_twins(groups.num_twins, len(training)))
-    rest, *split_off = split(training, fractions, seed, stratified=True, groups=groups.labels)
+    of_parts = split_as_before(
+        training, fractions, seed, groups.labels, [TRAINING, *missing], earlier
+    )
+    rest, *split_off = of_parts
     # What the folder holds besides images is said once, of the training images.
     parts = {
         part: replace(images, ignored={}, notes=())

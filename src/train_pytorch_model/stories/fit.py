@@ -34,7 +34,7 @@ from train_pytorch_model.evaluation.metrics import Evaluation
 from train_pytorch_model.evaluation.summary import log_summary
 from train_pytorch_model.formats import listing
 from train_pytorch_model.formats.failed_run import recorded_failures
-from train_pytorch_model.formats.model_directory import open_model_directory
+from train_pytorch_model.formats.model_directory import ModelDirectory, open_model_directory
 from train_pytorch_model.formats.outputs import check_apart, check_output, remove_empty
 from train_pytorch_model.formats.reading import META
 from train_pytorch_model.formats.run_folder import UNTRAINED, RunFolder
@@ -48,6 +48,7 @@ from train_pytorch_model.inputs import opening, scoring
 from train_pytorch_model.inputs.check_model_options import check_model_options
 from train_pytorch_model.inputs.opening import OpenedInputs
 from train_pytorch_model.inputs.run_output import prepare_output
+from train_pytorch_model.inputs.start_from import check_start_options, describe_start, open_start
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.machine.stop_requests import StopRequests, stop_requests
@@ -80,6 +81,7 @@ def fit(
     """
     logger.info(f"Train PyTorch Model {__version__}")
     check_model_options(options)
+    check_start_options(options)
     model = options.output or beside(folder, "model")
     check_apart(model, OUTPUT, folder, "folder")
     if is_archive(folder):
@@ -122,7 +124,11 @@ def _open(folder: Path, model: Path, options: FitOptions) -> OpenedInputs | None
     """Open the images and make the untrained model; None if this same call has done everything."""
     parameters = options.parameters
     parts = open_parts(
-        _images_of(folder), parameters.random_seed, columns_of(options), options.group_by or ""
+        _images_of(folder),
+        parameters.random_seed,
+        columns_of(options),
+        options.group_by or "",
+        _earlier_split(options.start_from),
     )
     told = _tell(folder, parts)
     training, validation = opening.with_same_categories(parts.training, parts.validation)
@@ -133,15 +139,16 @@ def _open(folder: Path, model: Path, options: FitOptions) -> OpenedInputs | None
     if not _is_complete(model):
         is_main = rank_of(os.environ) == 0
         check_output(model, OUTPUT, by_writing=is_main, token=run.token)
-    made_by = _hash_of(options)
+    made_by = "" if options.start_from else _hash_of(options)
     path = run.root / f"{UNTRAINED}{made_by[:16]}"
     with _made_for_this(path):
-        if not _is_complete(path):
-            _write_untrained(path, options)
-        untrained = open_model_directory(path, opening.UNTRAINED_MODEL)
-
+        if options.start_from:
+            untrained = open_start(options.start_from, options.recipe)
+            logger.info(describe_start(untrained, training.categories))
+        else:
+            untrained = _make_untrained(path, options)
         inputs = opening.training_inputs(untrained, training, validation, parameters.epochs)
-        made_with = _made_with(options)
+        made_with = _made_with(options, untrained)
         warnings = tuple(warning for warning in inputs.warnings if warning not in told)
         inputs = replace(inputs, test=test, made_by=made_by, made_with=made_with, warnings=warnings)
         compared = Parts(inputs.training, inputs.validation, parts.test)
@@ -210,8 +217,31 @@ def _hash_of(options: FitOptions) -> str:
     return hashlib.sha256(repr(sorted(made_by.items())).encode()).hexdigest()
 
 
-def _made_with(options: FitOptions) -> str:
+def _make_untrained(path: Path, options: FitOptions) -> ModelDirectory:
+    """Return the untrained model of the options, which is written unless it is there."""
+    if not _is_complete(path):
+        _write_untrained(path, options)
+    return open_model_directory(path, opening.UNTRAINED_MODEL)
+
+
+def _earlier_split(start_from: Path | None) -> dict[str, str]:
+    """Return the part of each image that a model to start from knows, by its file name."""
+    if start_from is None:
+        return {}
+    rows = read_split(start_from / SPLIT)
+    if not rows and start_from.is_dir():
+        logger.warning(
+            f"{start_from} has no {SPLIT}, so it may have been trained on images that are now held"
+            " out: the evaluation may be too good."
+        )
+    return {row.file_name: row.part for row in rows}
+
+
+def _made_with(options: FitOptions, initial: ModelDirectory) -> str:
     """Return these options for people, as far as the recipe does not have them."""
+    if options.start_from:
+        name = f"{initial.root.resolve().name}@{initial.sha256[:8]}"
+        return f"{flag('start_from')} {name.replace(' ', '_')}"
     names = [option.name for option in fields(ModelOptions) if option.name != "recipe"]
     values = {
         name: str(getattr(options, name)).replace(" ", "_") for name in (*names, "from_scratch")

@@ -12,7 +12,7 @@ from tests.painting import paint, paint_folders
 
 from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.datasets.one_folder import Parts, open_parts
-from train_pytorch_model.datasets.split_table import write_split
+from train_pytorch_model.datasets.split_table import rows_of, write_split
 from train_pytorch_model.errors import InvalidDatasetError, NotLabeledDatasetError
 from train_pytorch_model.formats.image_directory import images_of
 from train_pytorch_model.formats.listing import Listing, Packer
@@ -177,3 +177,23 @@ def test_a_split_of_many_images_is_not_held_in_memory(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert peak < 50 * 20_000  # bytes; a list of all rows takes 150 for each
     assert len((tmp_path / "split.csv").read_text().splitlines()) == 1 + 60_000
+
+
+def test_images_stay_in_the_parts_of_an_earlier_split_and_new_ones_are_split(
+    tmp_path: Path,
+) -> None:
+    paint_folders(tmp_path, 10, ("red", "blue"), size=(4, 4))
+    earlier = {row.file_name: row.part for row in rows_of(open_parts(tmp_path, seed=1))}
+    paint_folders(tmp_path, 10, ("green",), size=(4, 4))
+    for index in range(20, 30):
+        paint("red", index, (4, 4)).save(tmp_path / f"red/{index}.png")
+    parts = open_parts(tmp_path, seed=2, earlier=earlier)
+    now = {row.file_name: row.part for row in rows_of(parts)}
+    assert now.keys() > earlier.keys()
+    assert {name: now[name] for name in earlier} == earlier
+    new = [part for name, part in now.items() if name not in earlier]
+    assert sorted((part, new.count(part)) for part in set(new)) == [
+        ("test", 4),
+        ("training", 12),
+        ("validation", 4),
+    ]
