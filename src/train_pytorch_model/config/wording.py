@@ -18,6 +18,9 @@ TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 # field's.
 WARMUP_FLAG = "warmup-step-number"
 
+FIT_NAMES = {"trained_model": "output"}  # parameters of `train` that `fit` calls otherwise
+
+_IS_FOR_FIT: ContextVar[bool] = ContextVar("is_for_fit", default=False)
 _IS_FOR_COMMAND_LINE: ContextVar[bool] = ContextVar("is_for_command_line", default=False)
 
 
@@ -34,6 +37,16 @@ def for_command_line(is_for_it: bool = True) -> Iterator[None]:
         _IS_FOR_COMMAND_LINE.reset(token)
 
 
+@contextmanager
+def for_fit() -> Iterator[None]:
+    """Have messages name the parameters of `fit`, which does several verbs' work, for a `with`."""
+    token = _IS_FOR_FIT.set(True)
+    try:
+        yield
+    finally:
+        _IS_FOR_FIT.reset(token)
+
+
 def worded(command_line: str, python: str) -> str:
     """Return the words for the door through which the user has come."""
     return command_line if _IS_FOR_COMMAND_LINE.get() else python
@@ -42,7 +55,14 @@ def worded(command_line: str, python: str) -> str:
 def parameter(name: str) -> str:
     """Return a parameter's name as the user gives it: `--epochs`, or `epochs` in backticks."""
     assert name.isidentifier(), f"{name} is an option, not a parameter"
+    if _IS_FOR_FIT.get():
+        name = FIT_NAMES.get(name, name)
     return worded(flag(name), f"`{name}`")
+
+
+def with_init_model(command_line: str, alone: str) -> str:
+    """Return the words for a user of `init-model`, or else for one of `fit` or of Python."""
+    return alone if _IS_FOR_FIT.get() else worded(command_line, alone)
 
 
 def assignment(name: str, value: object) -> str:
@@ -52,6 +72,9 @@ def assignment(name: str, value: object) -> str:
 
 def quoted(name: str, verb: str = "") -> str:
     """Return a parameter in backticks, on the command line with the verb that has it, if named."""
+    if _IS_FOR_FIT.get():
+        name = FIT_NAMES.get(name, name)
+        verb = ""
     return worded(f"`{verb} {flag(name)}`" if verb else f"`{flag(name)}`", f"`{name}`")
 
 

@@ -14,7 +14,7 @@ from train_pytorch_model.config.recipe import (
     sides,
 )
 from train_pytorch_model.config.train_config import TrainConfig
-from train_pytorch_model.config.wording import parameter, worded
+from train_pytorch_model.config.wording import parameter, with_init_model
 from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.image_classifier.architectures import family_of
 from train_pytorch_model.image_classifier.colours import MAX_WHITE, Colours
@@ -218,7 +218,7 @@ def _size_of_recipe(
     if not fits_into(named, size):
         raise model.error(
             f"its recipe names {entry} {named}; images are {use} at {size[0]} x {size[1]} px.",
-            f"{worded('In init-model, give', 'Give')} a larger {parameter(larger)}, or a smaller"
+            f"{with_init_model('In init-model, give', 'Give')} a larger {parameter(larger)}, or a smaller"
             f" {parameter(entry)}, or neither.",
         )
     return sides(named)

@@ -11,7 +11,6 @@ from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats.listing import missing_names
 from train_pytorch_model.formats.model_directory import ModelDirectory, open_model_directory
 
-PORT = "Trained model"
 MAX_SHOWN = 5  # categories in a line
 
 
@@ -33,7 +32,7 @@ def open_start(path: Path, recipe: Recipe) -> ModelDirectory:
 
     Raises `InvalidModelDirectoryError`.
     """
-    model = open_model_directory(path, PORT)
+    model = open_model_directory(path, parameter("start_from"))
     if not model.is_trained:
         raise model.error("it is not trained.", "Name a model that fit or train has written.")
     by_default = Recipe()

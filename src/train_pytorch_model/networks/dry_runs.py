@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from train_pytorch_model.config.wording import parameter, worded
+from train_pytorch_model.config.wording import parameter, with_init_model
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.networks.batch_norms import set_training_mode
 
@@ -40,7 +40,7 @@ def min_local_batch(network: nn.Module, height: int, width: int) -> int:
         reason = " ".join(str(error).split())[:120]
         raise ParameterError(
             f"Images of {height} x {width} px are too small for a {type(network).__name__}"
-            f" ({reason}). {worded('In init-model, name', 'Name')} a larger"
+            f" ({reason}). {with_init_model('In init-model, name', 'Name')} a larger"
             f" {parameter('image_size')}, and no smaller {parameter('training_size')}."
         ) from error
     return 1

@@ -18,7 +18,7 @@ from train_pytorch_model.config.fit_options import FitOptions
 from train_pytorch_model.config.model_options import ModelOptions
 from train_pytorch_model.config.options import arguments_of
 from train_pytorch_model.config.table_options import columns_of
-from train_pytorch_model.config.wording import flag, parameter
+from train_pytorch_model.config.wording import flag, for_fit, parameter
 from train_pytorch_model.datasets.conversion import is_archive
 from train_pytorch_model.datasets.one_folder import Parts, open_parts
 from train_pytorch_model.datasets.overview import describe_parts
@@ -115,7 +115,7 @@ def fit(
 
     arguments = ["fit", str(folder), *arguments_of(replace(options, output=model), FitOptions)]
     same = {"folder": str(folder), "parameters": " ".join(arguments_of(options.parameters))}
-    with recorded_failures(model, rank_of(os.environ)):
+    with recorded_failures(model, rank_of(os.environ)), for_fit():
         evaluation = run_in_processes(train_and_test, open_inputs, arguments, same)
     return Fitted(model, evaluation)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from train_pytorch_model.config.wording import parameter, worded
+from train_pytorch_model.config.wording import parameter, with_init_model
 from train_pytorch_model.evaluation.metrics import TOP_K
 from train_pytorch_model.evaluation.time_budget import duration
 from train_pytorch_model.machine.console import Bar, logger, paragraph, progress_bar, summary
@@ -145,7 +145,7 @@ class EpochView:
             logger.warning(
                 f"At the speed of the first steps, {num_images:,} images ({epochs} epochs) take"
                 f" about {duration(run_s)} on this CPU. A GPU takes a small part of that. Fewer"
-                f" {parameter('epochs')} or{worded(', in init-model,', '')} a smaller"
+                f" {parameter('epochs')} or{with_init_model(', in init-model,', '')} a smaller"
                 f" {parameter('image_size')} or {parameter('freeze_backbone')} help, too."
             )
 

@@ -9,10 +9,12 @@ from train_pytorch_model.config.wording import (
     counted,
     flag,
     for_command_line,
+    for_fit,
     parameter,
     quoted,
     visible,
     visible_lines,
+    with_init_model,
 )
 
 
@@ -32,6 +34,18 @@ def test_parameters_are_named_as_the_user_gives_them() -> None:
     assert flag("output_1") == "--output-1"
     with pytest.raises(AssertionError, match="an option"):  # it would become ----output
         parameter("--output")
+
+
+def test_messages_of_fit_name_its_own_parameters() -> None:
+    assert parameter("trained_model") == "--trained-model"
+    assert with_init_model("In init-model, give", "Give") == "In init-model, give"
+    with for_fit():
+        assert parameter("trained_model") == "--output"
+        assert quoted("trained_model") == "`--output`"
+        assert quoted("pretrained", "init-model") == "`--pretrained`"
+        assert with_init_model("In init-model, give", "Give") == "Give"
+        with for_command_line(False):
+            assert parameter("trained_model") == "`output`"
 
 
 def test_numbers_take_singular_and_plural() -> None:

@@ -9,7 +9,8 @@ import pytest
 from tests.painting import encode, paint
 
 from train_pytorch_model.config.table_options import TableOptions
-from train_pytorch_model.datasets.one_folder import open_parts, write_split
+from train_pytorch_model.datasets.one_folder import open_parts
+from train_pytorch_model.datasets.split_table import write_split
 from train_pytorch_model.errors import InvalidDatasetError
 
 Rows = Iterable[Sequence[object]]
