@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.stories.fit import beside
+from train_pytorch_model.config.fit_options import FitOptions
+from train_pytorch_model.errors import OutputDirectoryError
+from train_pytorch_model.stories.fit import beside, fit
 
 
 @pytest.mark.parametrize("name", ["photographs", "photographs.2024"])
@@ -27,3 +29,11 @@ def test_a_folder_without_a_name_is_named_by_where_it_is(
     monkeypatch.chdir(tmp_path / "flowers" / "red")
     assert beside(Path(".."), "model") == tmp_path / "flowers-model"
     assert beside(Path(), "model") == tmp_path / "flowers" / "red-model"
+
+
+def test_a_model_is_not_written_among_the_unpacked_images(tmp_path: Path) -> None:
+    archive = tmp_path / "flowers.zip"
+    archive.touch()
+    options = FitOptions(output=tmp_path / "flowers-images/model")
+    with pytest.raises(OutputDirectoryError, match=r"inside .*flowers-images\."):
+        fit(archive, options)
