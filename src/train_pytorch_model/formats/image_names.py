@@ -41,8 +41,12 @@ class ImageNames:
         return []
 
     def finds(self, named: str) -> bool:
-        """Return whether a file may be meant, if need be in another case."""
-        return bool(self.find(named) or self._find_folded(named))
+        """Return whether a file may be meant."""
+        return bool(self.find(named))
+
+    def finds_in_any_case(self, named: str) -> bool:
+        """Return whether a file may be meant, in upper or lower case."""
+        return bool(self._find_folded(named))
 
     def find_one(self, named: str) -> str | None:
         """Return the name of the file that is meant, if there is one. Raises `RowError`."""

@@ -62,8 +62,9 @@ class TableReader:
         self.path = path
         self._files = files
         self._options = options
-        self._table = read_rows(path, lambda name: bool(files.find(name)))
-        self._file_column, num_found = choose_file_column(self._table, options, files.finds)
+        self._table = read_rows(path, files.finds)
+        ways = (files.finds, files.finds_in_any_case)
+        self._file_column, num_found = choose_file_column(self._table, options, ways)
         self.names_images = num_found > 0
 
     def read(self, folders: Sequence[str] = ()) -> LabelledListing:

@@ -97,8 +97,12 @@ def read_labelled(path: Path, options: TableOptions, read_folders: ReadFolders) 
     tables = tables_in(path)
     if not tables:
         if is_named:
-            raise MalformedFileError(f"there is no table in it{_about_spreadsheets(path)}")
-        note = _about_spreadsheets(path).removeprefix(": ")
+            column = options.label_column or options.file_column or options.split_column
+            raise MalformedFileError(
+                f"there is no table in it that could have a column {column!r}. Put one into the"
+                f" folder, such as labels.csv, or leave out the column. {_about_spreadsheets(path)}"
+            )
+        note = _about_spreadsheets(path)
         listing = read_folders(path)
         return LabelledFiles(_noted(listing, note) if note else listing, path)
     files = ImageNames(path)
@@ -126,9 +130,7 @@ def _about_spreadsheets(path: Path) -> str:
     names = spreadsheets_in(path)
     if not names:
         return ""
-    return (
-        f": {some(names)} is a spreadsheet, which is not read. Save it as CSV, beside the images."
-    )
+    return f"{some(names)} is a spreadsheet, which is not read. Save it as CSV, beside the images."
 
 
 def _reader_of(table: Path, files: ImageNames, options: TableOptions) -> TableReader:

@@ -48,26 +48,24 @@ class UnclearLabelError(MalformedFileError):
 
 
 def choose_file_column(
-    table: Table, options: TableOptions, finds: Callable[[str], bool]
+    table: Table, options: TableOptions, finds: Sequence[Callable[[str], bool]]
 ) -> tuple[str, int]:
     """Return the column of file names, and how many of `NUM_SAMPLES` rows name an image.
 
-    Raises `MalformedFileError`.
+    That is by the first of `finds` by which any row does. Raises `MalformedFileError`.
     """
     rows = listing.evenly_spaced(len(table), NUM_SAMPLES).tolist()
 
-    def hits(column: str) -> int:
-        cells = table.columns[column]
-        return sum(finds(str(cells[row])) for row in rows if cells[row] is not None)
-
     if options.file_column:
-        column = _named(table, options.file_column)
-        return column, hits(column)
+        named = _named(table, options.file_column)
+        return named, max(_hits(table, named, rows, find) for find in finds)
     usual = _usual(table, FILE_COLUMNS)
     others = [column for column in table.columns if column not in usual]
-    best = max([*usual, *others], key=hits)  # of several, the first
-    if hits(best):
-        return best, hits(best)
+    for find in finds:
+        hits = {column: _hits(table, column, rows, find) for column in [*usual, *others]}
+        best = max(hits, key=hits.__getitem__)  # of several, the first
+        if hits[best]:
+            return best, hits[best]
     if usual:
         return usual[0], 0
     if len(table.columns) == 2:
@@ -76,6 +74,12 @@ def choose_file_column(
         f"no column of {table.name} names images that are here: it has"
         f" {_quoted(list(table.columns))}. Name the column with {parameter('file_column')}."
     )
+
+
+def _hits(table: Table, column: str, rows: Sequence[int], find: Callable[[str], bool]) -> int:
+    """Return how many of the rows name an image in a column."""
+    cells = table.columns[column]
+    return sum(find(str(cells[row])) for row in rows if cells[row] is not None)
 
 
 def choose_columns(

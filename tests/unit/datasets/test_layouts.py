@@ -338,3 +338,22 @@ def test_columns_that_tell_the_same_are_one(root: Path) -> None:
     rows = [(f"{n}.jpg", n % 2, category(n), n) for n in range(24)]
     table(root / "labels.csv", [("file_name", "label", "class_name", "target"), *rows])
     assert {label for label, _ in split_of(root).values()} == {"cat", "dog"}
+
+
+def test_a_column_of_no_table_is_told(folders: Path) -> None:
+    text = refused(folders, label_column="species")
+    assert "no table in it that could have a column 'species'. Put one into the folder" in text
+
+
+def test_of_several_tables_the_user_names_one(root: Path) -> None:
+    draw(root, [f"{number}.jpg" for number in range(20)])
+    for name in ("a.csv", "b.csv"):
+        table(
+            root / name,
+            [("image", "label"), *((f"{n}.jpg", name[0] + str(n % 2)) for n in range(20))],
+        )
+    assert (
+        f"'a.csv', 'b.csv'. Name one of them instead of the folder, such as {root}/a.csv"
+        in refused(root)
+    )
+    assert open_parts(root / "b.csv", 1).training.categories == ("b0", "b1")
