@@ -1,4 +1,6 @@
-"""Which images of a directory belong together: twins, rows of one file, and names that agree as the user says."""
+"""Which images of a directory belong together: twins, rows of one file, and names that agree as the
+user says.
+"""
 
 import re
 from collections.abc import Sequence

@@ -6,7 +6,8 @@
     photographs/labels.csv with train/1.jpg     a table for parts in folders, or with a column split
     photographs/train.csv, photographs/train/…  a table for each part
 
-A part that is missing is split off from training. Nothing is copied: the parts are rows of the folder's listing, the same for the same seed.
+A part that is missing is split off from training. Nothing is copied: the parts are rows of the
+folder's listing, the same for the same seed.
 """
 
 import os
@@ -232,7 +233,8 @@ def _split_off(
 
 def _about_twins(num_twins: int, num_images: int) -> str:
     return (
-        f"{num_twins:,} of {num_images:,} images look like another one and stay with it in one part,"
+        f"{num_twins:,} of {num_images:,} images look like another one and stay with it in one"
+        " part,"
         " so the parts may not have the usual sizes."
         f" {assignment('group_by', 'none')} splits them although they look alike."
     )
@@ -247,7 +249,7 @@ def _seen_through(folder: Path) -> Path:
 
 
 def _part_folders(folder: Path) -> dict[str, Path]:
-    """Return the folders of the parts by part, if training is there and another one, or its table."""
+    """Return the folders of the parts, if training is there and another one, or its table."""
     is_readable = os.access(f"{folder}/", os.R_OK | os.X_OK)
     if not is_readable or not os.path.isdir(folder) or (folder / META).exists():
         return {}  # opening the folder says what is wrong with it

@@ -1,4 +1,4 @@
-"""What `fit` has understood of a folder, as a table: its categories, and the images of each part."""
+"""What `fit` has understood of a folder: its categories, and the images of each part."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain

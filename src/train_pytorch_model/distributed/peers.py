@@ -1,4 +1,4 @@
-"""The processes of a run as they see each other: which share a machine, and which do not respond."""
+"""The processes of a run as they see each other: which share a machine, which do not respond."""
 
 import os
 import socket

@@ -55,7 +55,7 @@ class World:
 
     @property
     def memory_files(self) -> int:
-        """How many files in memory the processes of this machine need, to have one each to share."""
+        """How many files in memory this machine needs, so that each process has one to share."""
         if not hasattr(os, "memfd_create"):  # macOS and Windows
             return self.local_size
         if self.size == 1:

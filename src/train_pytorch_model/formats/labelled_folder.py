@@ -67,7 +67,8 @@ def open_labelled(
 ) -> LabelledImages:
     """Open an image directory, a folder with or without a table, or the table itself.
 
-    A folder called like a `known` category is one. Raises `InvalidDatasetError`, `NotLabeledDatasetError`.
+    A folder called like a `known` category is one. Raises `InvalidDatasetError`,
+    `NotLabeledDatasetError`.
     """
     if table is None and is_table(path) and os.path.isfile(path):
         path, table = path.parent, path

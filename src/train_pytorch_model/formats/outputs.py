@@ -1,6 +1,6 @@
 """Output directories: checked before the work, marked while they are filled, then complete or gone.
 
-_incomplete    while it is filled: the token of a writer that may resume, or its process, see `marks`
+_incomplete    while it is filled: the token of a writer that may resume, or its process
 _meta.yaml     written last: a directory with it is complete
 """
 
@@ -142,9 +142,10 @@ def owning_directory(path: Path, name: str, token: str = "") -> Iterator[None]:
     """Own the new or empty directory `path` for a `with`: no other command changes it.
 
     The file `_incomplete` marks it until then, with the `token` of a writer that may resume. What a
-    process of this host has left there, which has ended, is replaced. On an error, everything written and the directories created for it are removed. Raises
-    `OutputDirectoryError` if it is not empty or has an owner, and its subclass
-    `UnfinishedOutputError` if it cannot be created or filled.
+    process of this host has left there, which has ended, is replaced. On an error, everything
+    written and the directories created for it are removed. Raises `OutputDirectoryError` if it is
+    not empty or has an owner, and its subclass `UnfinishedOutputError` if it cannot be created or
+    filled.
     """
     made = missing_directories(path)
     is_ours = False

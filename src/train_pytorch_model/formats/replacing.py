@@ -1,4 +1,5 @@
-"""Replace a trained model by a new one: only what is whole and ours, and only when that is complete.
+"""Replace a trained model by a new one: only what is whole and ours, and only when that is
+complete.
 
 <trained model>.run/    replacement/    the new model, until it is whole
                         replaced/       the old one, for a moment
@@ -36,7 +37,8 @@ def check_replaceable(root: Path, name: str) -> None:
     problem = next(_foreign_content(root), "")
     if problem:
         raise OutputDirectoryError(
-            f"{parameter(name)} {root} cannot be replaced: {problem}. {quoted('overwrite')} replaces"
+            f"{parameter(name)} {root} cannot be replaced: {problem}. {quoted('overwrite')}"
+            " replaces"
             " only models that are whole and as this program wrote them. Name another directory."
         )
 

@@ -115,7 +115,8 @@ def _choose_or_note(
         if not folders:
             raise
     note = (
-        f"the categories are the names of the folders; {parameter('label_column')} names a column of"
+        f"the categories are the names of the folders; {parameter('label_column')} names a column"
+        " of"
         f" {table.name} instead ({_quoted(free)})."
     )
     return (), [note]

@@ -43,7 +43,10 @@ class Table:
         return len(self.lines)
 
     def extend(self, lines: Sequence[int], cells: Mapping[str, Iterable[Any]]) -> None:
-        """Append rows, given as columns; what a column lacks is None. Raises `MalformedFileError`."""
+        """Append rows, given as columns; what a column lacks is None.
+
+        Raises `MalformedFileError`.
+        """
         for column in cells:
             if column not in self.columns:
                 self.columns[column] = [None] * len(self.lines)

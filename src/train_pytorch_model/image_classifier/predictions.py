@@ -52,7 +52,8 @@ def check_unknown_label(categories: Iterable[str]) -> None:
     """Raise `UnknownError` if a category could not be told from the answer `unknown`."""
     if UNKNOWN_LABEL in categories:
         raise UnknownError(
-            f"the model has a category called `{UNKNOWN_LABEL}`, from which that answer could not be"
+            f"the model has a category called `{UNKNOWN_LABEL}`, from which that answer could not"
+            " be"
             " told: give the category another name and train again."
         )
 

@@ -44,7 +44,7 @@ def written_otherwise(names: Sequence[str], others: Sequence[str]) -> str:
 
 
 def spelled_alike(name: str) -> str:
-    """Return a key that names share which people read as the same: `Snow-Leopard `, `snow leopard`."""
+    """Return a key that names which read the same share: `Snow-Leopard `, `snow leopard`."""
     folded = unicodedata.normalize("NFKC", name).casefold()
     return _BETWEEN_WORDS.sub(" ", folded).strip(" _") or folded
 

@@ -113,7 +113,7 @@ def unreadable_images_warning(images: Sequence[UnreadableImage]) -> str:
 
 
 def list_unreadable_images(root: Path, images: Sequence[UnreadableImage]) -> None:
-    """Warn of the images that are left out, if any, and list them in the output directory `root`."""
+    """Warn of the images that are left out, if any, and list them in the directory `root`."""
     if images:
         logger.warning(unreadable_images_warning(images))
         write_csv(root / UNREADABLE_IMAGES, table_of(UnreadableImage, images))

@@ -256,7 +256,8 @@ def _num_pods(env: Mapping[str, str]) -> int:
     text = env["PET_NNODES"]
     if ":" in text:
         raise LaunchError(
-            f"PET_NNODES is {text}: the number of pods may change, and a training needs a fixed one."
+            f"PET_NNODES is {text}: the number of pods may change, and a training needs a fixed"
+            " one."
             " Remove `elasticPolicy` from the PyTorchJob; elsewhere, set PET_NNODES to the number"
             " of nodes, and PET_NODE_RANK to the number of this one, from 0."
         )

@@ -11,7 +11,8 @@ TASK_INDEX = "AZ_BATCHAI_TASK_INDEX"
 
 OF_MPI = (
     "a launcher of MPI has started this process, in a way from which this program cannot tell how"
-    " many run on this node. Start the program with torchrun, srun, or mpiexec of Open MPI or MPICH."
+    " many run on this node. Start the program with torchrun, srun, or mpiexec of Open MPI or"
+    " MPICH."
 )
 OF_HOROVOD = (
     "Horovod has started this process, and HOROVOD_RANK, HOROVOD_SIZE, HOROVOD_LOCAL_RANK and"
@@ -23,7 +24,8 @@ OF_BATCH_AI = (
     " `distribution: {type: pytorch}` sets all that is needed."
 )
 OF_ANY = (
-    "this process is one of several, and without RANK and WORLD_SIZE it cannot tell which. Start the"
+    "this process is one of several, and without RANK and WORLD_SIZE it cannot tell which. Start"
+    " the"
     " program with torchrun, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; if it is alone,"
     " unset the variable."
 )

@@ -42,9 +42,9 @@ ONE_THREAD = Threads(1, "", is_fixed=True)
 def choose_threads(cores: int, since: CoreTimes | None, now: CoreTimes | None) -> Threads:
     """Return a thread for each of `cores` that others have not used between two times.
 
-    At least one. What other processes use is rounded to whole cores: less than half a core changes nothing. It
-    changes nothing either if it is not known. The number of threads decides about the last bits of
-    a result.
+    At least one. What other processes use is rounded to whole cores: less than half a core changes
+    nothing. It changes nothing either if it is not known. The number of threads decides about the
+    last bits of a result.
     """
     free = now.free_cores(since) if now and since else None
     count = cores if free is None else max(1, min(cores, math.floor(free + 0.5)))

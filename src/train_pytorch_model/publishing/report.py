@@ -72,8 +72,9 @@ def render_report_files(
 ) -> dict[str, str]:
     """Return the report and tables of a finished run: name → content.
 
-    They show the best epoch's validation, and what a test has said, if there was one; the engine's network gets the weights of that epoch.
-    There are none, with a warning, if there can be no report.
+    They show the best epoch's validation, and what a test has said, if there was one; the engine's
+    network gets the weights of that epoch. There are none, with a warning, if there can be no
+    report.
     """
     categories = engine.plan.inputs.categories
     try:

@@ -58,9 +58,10 @@ def train(
 
     Before it is published, the model is tested by `test`, on the main process, which returns the
     evaluation. Resumes an interrupted run of the same inputs and parameters, unless `fresh`. With
-    `overwrite`, the model takes the place of one that is whole, when it is complete itself. It is asked to
-    stop through `stops`, by default with signals. Raises `TrainingError` when training cannot
-    continue, `StoppedError` when it is asked to stop, and what making plan and engine raises.
+    `overwrite`, the model takes the place of one that is whole, when it is complete itself. It is
+    asked to stop through `stops`, by default with signals. Raises `TrainingError` when training
+    cannot continue, `StoppedError` when it is asked to stop, and what making plan and engine
+    raises.
     """
     started_at = time.perf_counter()
     with start_readers(world) as readers:  # which load PyTorch while the engine is built
