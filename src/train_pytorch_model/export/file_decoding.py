@@ -13,6 +13,7 @@ from onnxscript import opset20 as op
 from onnxscript.values import Opset
 
 from train_pytorch_model.export import runtime
+from train_pytorch_model.export.file_colours import show_colours
 from train_pytorch_model.export.file_orientation import (
     metadata_of_jpeg,
     metadata_of_png,
@@ -28,6 +29,7 @@ from train_pytorch_model.export.resampling import (
     side_of_blocks,
     to_bytes,
 )
+from train_pytorch_model.image_classifier.colours import MAX_WHITE, Colours
 
 EXTENSIONS = Opset(runtime.EXTENSIONS, 1)
 
@@ -98,8 +100,10 @@ def _as_drafted(decoded, is_jpeg, sampling, bound):
     return drafted
 
 
-def decoding_of(bound: onnx.TensorProto) -> OnnxFunction[..., Any]:
+def decoding_of(bound: onnx.TensorProto, colours: Colours) -> OnnxFunction[..., Any]:
     """Return the step from `file`, (bytes,), to the image, both uint8, upright and reduced."""
+    white = numpy_helper.from_array(np.array(MAX_WHITE / colours.white_level, dtype=np.float32))
+    behind = numpy_helper.from_array(np.array(colours.background))
 
     @script(default_opset=op)
     def decode(file):
@@ -118,11 +122,15 @@ def decoding_of(bound: onnx.TensorProto) -> OnnxFunction[..., Any]:
             segments = segments_of_jpeg(file)
             sampling = _sampling_of(file, segments)
             exif, xmp = metadata_of_jpeg(file, segments)
+            seen = op.Identity(decoded)
         else:
             chunks = chunks_of_png(file)
             sampling = op.Identity(op.Constant(value_ints=[1, 1]))
             exif, xmp = metadata_of_png(file, chunks)
-        drafted = _as_drafted(decoded, is_jpeg, sampling, op.Constant(value=bound))
+            brightness = op.Constant(value=white)
+            background = op.Constant(value=behind)
+            seen = show_colours(decoded, file, chunks, brightness, background)
+        drafted = _as_drafted(seen, is_jpeg, sampling, op.Constant(value=bound))
         return turn_upright(drafted, file, exif, xmp)
 
     return decode

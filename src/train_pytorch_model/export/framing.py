@@ -33,7 +33,7 @@ def prepend_framing(
     bound = _tensor(math.ceil(BOUND * framing.short_side))
     model = _prepend(_framing_of(framing, bound), _UINT8["height", "width", 3], network)
     if kind == "file":
-        model = _prepend(decoding_of(bound), _UINT8["bytes"], model)
+        model = _prepend(decoding_of(bound, framing.colours), _UINT8["bytes"], model)
     return model
 
 
