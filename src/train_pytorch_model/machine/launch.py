@@ -28,7 +28,7 @@ OPEN_MPI = (
 )
 MPICH = ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS")  # and Intel MPI
 HOROVOD = ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE")
-MPIS = {OPEN_MPI: "MPI", MPICH: "MPI", HOROVOD: "Horovod"}
+MPIS: Mapping[tuple[str, ...], str] = {OPEN_MPI: "MPI", MPICH: "MPI", HOROVOD: "Horovod"}
 """The variables of launchers that set four: rank and size, of the run and of its part on this
 node."""
 RANKS = (
@@ -113,15 +113,14 @@ def _of_launcher(env: Mapping[str, str], num_gpus: int) -> Worker | Agent | None
     """Return the role that a launcher has given to this process; None if there is no launcher."""
     if "TORCHELASTIC_RUN_ID" in env:
         return _check(_worker_of_launcher(env, "torchrun"), num_gpus)
-    for names, launcher in MPIS.items():
-        if all(name in env for name in names):
-            return _check(_worker_of_mpi(launcher, names, env, num_gpus), num_gpus)
+    of_mpi = [names for names in MPIS if env.keys() >= set(names)]
+    if of_mpi:
+        return _check(_worker_of_mpi(of_mpi[0], env, num_gpus), num_gpus)
     if "PET_NNODES" in env:
         return _of_kubernetes(env, num_gpus)
-    if "RANK" in env and "WORLD_SIZE" in env:
-        return _of_azure_or_other(env, num_gpus)
-    if all(name in env for name in (TASK_INDEX, INIT_METHOD, "WORLD_SIZE")):
-        return _of_azure_or_other(_as_torch_names(env), num_gpus)
+    named = _of_batch_ai(env) or env
+    if named.keys() >= {"RANK", "WORLD_SIZE"}:
+        return _of_azure_or_other(named, num_gpus)
     # Before Slurm, whose task may be such a launcher's daemon: one for all processes of a node.
     _refuse_signs(env, signs_of_others.UNTRIED)
     if slurm.is_task(env) and slurm.num_tasks(env) != "1":
@@ -184,11 +183,14 @@ def _local_size(env: Mapping[str, str], default: int) -> int:
     return _integer(env, "LOCAL_WORLD_SIZE", _integer(env, "LOCAL_SIZE", default))
 
 
-def _as_torch_names(env: Mapping[str, str]) -> Mapping[str, str]:
+def _of_batch_ai(env: Mapping[str, str]) -> Mapping[str, str]:
     """Return the variables of Azure's Batch AI, whose user has set WORLD_SIZE, as torch has them.
 
-    Raises `LaunchError` if they say no address.
+    Empty without them. Raises `LaunchError` if they say no address.
     """
+    is_complete = all(name in env for name in (TASK_INDEX, INIT_METHOD, "WORLD_SIZE"))
+    if "RANK" in env or not is_complete:
+        return {}
     address, _, port = env[INIT_METHOD].removeprefix("tcp://").rpartition(":")
     if "/" in address or not (address and port.isdecimal()):
         raise LaunchError(
@@ -198,15 +200,21 @@ def _as_torch_names(env: Mapping[str, str]) -> Mapping[str, str]:
     return {**env, "RANK": env[TASK_INDEX], "MASTER_ADDR": address, "MASTER_PORT": port}
 
 
-def _worker_of_mpi(
-    launcher: str, names: Sequence[str], env: Mapping[str, str], num_gpus: int
-) -> Worker:
-    """Return the rank that a launcher with four variables, such as MPI, has started."""
-    if launcher == "Horovod" and env.get("HOROVOD_ELASTIC") == "1":
+def _refuse_elastic_horovod(env: Mapping[str, str]) -> None:
+    """Raise `LaunchError` if the number of processes may change."""
+    if env.get("HOROVOD_ELASTIC", "0") != "0":
         raise LaunchError(
-            "HOROVOD_ELASTIC is 1: the number of processes may change, and a training needs a fixed"
-            " one. Start them with `horovodrun -np N`, without --min-np and --max-np."
+            f"HOROVOD_ELASTIC is {env['HOROVOD_ELASTIC']}: the number of processes may change, and a"
+            " training needs a fixed one. Start them with `horovodrun -np N`, without --min-np and"
+            " --max-np."
         )
+
+
+def _worker_of_mpi(names: tuple[str, ...], env: Mapping[str, str], num_gpus: int) -> Worker:
+    """Return the rank that a launcher with four variables, such as MPI, has started."""
+    launcher = MPIS[names]
+    if names == HOROVOD:
+        _refuse_elastic_horovod(env)
     rank, size, local_rank, local_size = (_integer(env, name) for name in names)
     address, _, port_of_azure_batch = env.get("AZ_BATCH_MASTER_NODE", "").partition(":")
     address = address or first_of(env, "AZ_BATCHAI_MPI_MASTER_NODE", "MASTER_ADDR")
