@@ -7,10 +7,13 @@ from train_pytorch_model.config.fit_options import FitOptions
 from train_pytorch_model.config.model_options import ModelOptions
 from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.config.wording import counted, parameter
-from train_pytorch_model.errors import ParameterError
+from train_pytorch_model.errors import InvalidModelDirectoryError, ParameterError
 from train_pytorch_model.formats.listing import missing_names
+from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.formats.model_directory import ModelDirectory, open_model_directory
+from train_pytorch_model.formats.reading import META
 
+HINT = "Name a model that fit or train has written, such as photographs-model."
 MAX_SHOWN = 5  # categories in a line
 
 
@@ -32,9 +35,14 @@ def open_start(path: Path, recipe: Recipe) -> ModelDirectory:
 
     Raises `InvalidModelDirectoryError`.
     """
-    model = open_model_directory(path, parameter("start_from"))
+    port = parameter("start_from")
+    if not (path / META).exists():
+        reason = f"it is not a model ({META} is missing)." if path.is_dir() else ""
+        reason = reason or explain_missing(path, "directory")
+        raise InvalidModelDirectoryError(f"{port} {path}", reason, HINT)
+    model = open_model_directory(path, port)
     if not model.is_trained:
-        raise model.error("it is not trained.", "Name a model that fit or train has written.")
+        raise model.error("it is not trained.", HINT)
     by_default = Recipe()
     given = {
         entry.name: getattr(recipe, entry.name)

@@ -7,8 +7,8 @@ import pytest
 from train_pytorch_model.config.fit_options import FitOptions
 from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.config.wording import for_command_line
-from train_pytorch_model.errors import ParameterError
-from train_pytorch_model.inputs.start_from import check_start_options
+from train_pytorch_model.errors import InvalidModelDirectoryError, ParameterError
+from train_pytorch_model.inputs.start_from import check_start_options, open_start
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,17 @@ def test_what_the_model_decides_is_not_an_option(options: FitOptions, name: str)
     with for_command_line(), pytest.raises(ParameterError) as raised:
         check_start_options(options)
     assert f"--start-from and --{name} are mutually exclusive" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("nowhere", "there is no"), ("", "it is not a model (_meta.yaml is")]
+)
+def test_what_is_no_model_is_refused_with_what_to_name(
+    tmp_path: Path, name: str, reason: str
+) -> None:
+    with pytest.raises(InvalidModelDirectoryError) as raised:
+        open_start(tmp_path / name, Recipe())
+    assert reason in str(raised.value)
+    assert str(raised.value).endswith(
+        "Name a model that fit or train has written, such as photographs-model."
+    )
