@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 RUN = {
     "Your own images": "programs/test_flowers.py",
+    "After the first model": "programs/test_flowers.py",
     "Step by step": "programs/test_flowers.py",
     "The whole chain": "programs/test_chain.py",
     "Converting and splitting": "programs/test_flowers.py",

@@ -18,6 +18,7 @@ from train_pytorch_model.networks import download
 PER_CATEGORY = 10  # in three categories: 18 images for training, 6 for validation, 6 for testing
 CHAPTERS = (
     verbs_of("Your own images"),
+    verbs_of("After the first model"),
     verbs_of("Step by step"),
     verbs_of("Evaluating"),
     verbs_of("Converting and splitting"),
@@ -45,6 +46,8 @@ def test_the_readmes_commands_train_evaluate_use_and_export_a_model(
     monkeypatch.chdir(tmp_path)
     photographs = paint_folders(tmp_path / "photographs", PER_CATEGORY)
     shutil.copytree(photographs / "red", "flowers/new")
+    shutil.copytree(photographs / "red", "new")
+    shutil.copytree(photographs, "photographs-test")
     shutil.copy(photographs / "red" / "0.png", "photo.jpg")
     shutil.make_archive("flowers", "zip", photographs)
     done: list[list[str]] = []

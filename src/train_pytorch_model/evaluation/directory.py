@@ -16,6 +16,8 @@
     mistakes.csv           `Prediction`: every wrong one, the most confident first
     evaluation.html        the same as a web page
     bad_images.csv         the images that cannot be read, if any
+    twins.csv              of `fit`: `TwinRow`, pairs of a test image and a training image, or
+                           another test image, that look alike, if any
 
 A number that is undefined, such as the recall of a category without an image, is null in JSON and
 empty in CSV. Macro averages are over the categories that have images or were predicted; there an
