@@ -9,6 +9,7 @@ import errno
 import os
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -69,6 +70,8 @@ def remove_file_at_open(number: int, below: str, path: str) -> None:
 def every_rank_has_its_own_host() -> None:
     """Have each process open the inputs for itself."""
     os.environ.update(LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+    host = f"host-{rank_of(os.environ)}"
+    socket.gethostname = lambda: host
 
 
 def missing_for_rank(rank: int, path: str) -> None:
