@@ -234,9 +234,8 @@ def _split_off(
 def _about_twins(num_twins: int, num_images: int) -> str:
     return (
         f"{num_twins:,} of {num_images:,} images look like another one and stay with it in one"
-        " part,"
-        " so the parts may not have the usual sizes."
-        f" {assignment('group_by', 'none')} splits them although they look alike."
+        f" part, so the parts may not have the usual sizes. {assignment('group_by', 'none')} splits"
+        " them although they look alike."
     )
 
 

@@ -172,10 +172,9 @@ def _about_inner(start: str, categories: Sequence[str], inner: Sequence[Collecti
     if len(categories) == 1 or not shared:
         return ""
     return (
-        f"all images are in folders inside folders. The outer ones are the categories:"
+        "all images are in folders inside folders. The outer ones are the categories:"
         f" {_some(categories)}. If the inner ones are meant, {_some(shared)}, put the images of"
-        " each"
-        " of these into one folder."
+        " each of these into one folder."
     )
 
 

@@ -38,8 +38,8 @@ def check_replaceable(root: Path, name: str) -> None:
     if problem:
         raise OutputDirectoryError(
             f"{parameter(name)} {root} cannot be replaced: {problem}. {quoted('overwrite')}"
-            " replaces"
-            " only models that are whole and as this program wrote them. Name another directory."
+            " replaces only models that are whole and as this program wrote them. Name another"
+            " directory."
         )
 
 

@@ -116,8 +116,7 @@ def _choose_or_note(
             raise
     note = (
         f"the categories are the names of the folders; {parameter('label_column')} names a column"
-        " of"
-        f" {table.name} instead ({_quoted(free)})."
+        f" of {table.name} instead ({_quoted(free)})."
     )
     return (), [note]
 

@@ -53,8 +53,7 @@ def check_unknown_label(categories: Iterable[str]) -> None:
     if UNKNOWN_LABEL in categories:
         raise UnknownError(
             f"the model has a category called `{UNKNOWN_LABEL}`, from which that answer could not"
-            " be"
-            " told: give the category another name and train again."
+            " be told: give the category another name and train again."
         )
 
 

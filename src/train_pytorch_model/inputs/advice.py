@@ -67,10 +67,8 @@ def naming_warnings(categories: Sequence[str]) -> Iterator[str]:
     if UNKNOWN_LABEL in categories:
         yield (
             f"There is a category called {UNKNOWN_LABEL!r}, which is also the answer for images"
-            " unlike"
-            " those of training: the model will not give that answer. Give the category another"
-            " name"
-            " if you need it."
+            " unlike those of training: the model will not give that answer. Give the category"
+            " another name if you need it."
         )
     renamed = renamed_by_type_inference(categories)
     if renamed:

@@ -219,8 +219,7 @@ def _size_of_recipe(
         raise model.error(
             f"its recipe names {entry} {named}; images are {use} at {size[0]} x {size[1]} px.",
             f"{with_init_model('In init-model, give', 'Give')} a larger {parameter(larger)}, or a"
-            " smaller"
-            f" {parameter(entry)}, or neither.",
+            f" smaller {parameter(entry)}, or neither.",
         )
     return sides(named)
 

@@ -204,9 +204,9 @@ def _refuse_elastic_horovod(env: Mapping[str, str]) -> None:
     """Raise `LaunchError` if the number of processes may change."""
     if env.get("HOROVOD_ELASTIC", "0") != "0":
         raise LaunchError(
-            f"HOROVOD_ELASTIC is {env['HOROVOD_ELASTIC']}: the number of processes may change, and"
-            " a"
-            " training needs a fixed one. Start them with `horovodrun -np N`, without --min-np and"
+            f"HOROVOD_ELASTIC is {env['HOROVOD_ELASTIC']}: the number of processes may change,"
+            " and a training needs a fixed one. Start them with `horovodrun -np N`, without"
+            " --min-np and"
             " --max-np."
         )
 

@@ -25,9 +25,8 @@ OF_BATCH_AI = (
 )
 OF_ANY = (
     "this process is one of several, and without RANK and WORLD_SIZE it cannot tell which. Start"
-    " the"
-    " program with torchrun, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; if it is alone,"
-    " unset the variable."
+    " the program with torchrun, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; if it is"
+    " alone, unset the variable."
 )
 
 

@@ -1,4 +1,4 @@
-"""An exported program shows the transparent and the dark pixels of a PNG as the served model does."""
+"""An exported program shows transparent and dark pixels of a PNG as the served model does."""
 
 import io
 import struct
