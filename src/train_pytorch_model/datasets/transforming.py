@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from PIL import Image
-from torch.linalg import LinAlgError  # type: ignore[attr-defined]  # documented, and not in its __all__
+from torch.linalg import LinAlgError  # type: ignore[attr-defined]  # not in its __all__
 from torchvision.transforms import InterpolationMode, v2
 
 from train_pytorch_model.config.seeds import derive_seed

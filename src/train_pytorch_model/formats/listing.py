@@ -65,7 +65,7 @@ class PackedNames(Sequence[str]):
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, index: int) -> str:  # type: ignore[override]  # no slices: they are not needed
+    def __getitem__(self, index: int) -> str:  # type: ignore[override]  # slices: not needed
         if not 0 <= index < len(self):
             raise IndexError(index)
         return os.fsdecode(bytes(self.blob[self.offsets[index] : self.offsets[index + 1]]))

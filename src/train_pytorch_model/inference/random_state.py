@@ -16,7 +16,8 @@ def kept_random_state() -> Iterator[None]:
     """
     state = random.getstate()
     numpy_state = np.random.get_state()
-    gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
+    is_on_gpu = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    gpus = range(torch.cuda.device_count()) if is_on_gpu else ()
     try:
         with torch.random.fork_rng(gpus):
             yield
