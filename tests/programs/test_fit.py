@@ -80,7 +80,9 @@ def test_the_same_command_finds_its_work_done(photographs: Path, fitted: Path) -
     assert ended.status == 0
     assert "already complete" in ended.stdout
     other = run_program("fit", photographs, *MODEL, "--epochs", "1", "--from-scratch")
-    assert_refused(other, 2, f"OutputDirectoryError: --output {fitted} is not empty")
+    message = f"OutputDirectoryError: --output {fitted} holds a finished model, of other images"
+    assert_refused(other, 2, message)
+    assert "--overwrite` replaces it" in other.stderr
 
 
 def test_mistakes_are_refused(photographs: Path, tmp_path: Path) -> None:
