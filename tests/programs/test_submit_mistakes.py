@@ -76,8 +76,8 @@ def test_a_non_empty_output_is_refused(flag: str, service: AzureService, tmp_pat
 def test_local_data_are_checked_before_anything_is_sent(
     service: AzureService, tmp_path: Path, untrained_resnet18: Path
 ) -> None:
-    training = paint_folders(tmp_path / "training", 2)
-    validation = paint_folders(tmp_path / "validation", 2, categories=("blue", "red"))
+    training = paint_folders(tmp_path / "training", 2, categories=("blue", "red"))
+    validation = paint_folders(tmp_path / "validation", 2)
     nothing = tmp_path / "nothing"
     both = ("--training-dataset", training, "--validation-dataset", validation)
     for model in (("--architecture", "resnet18"), ("--untrained-model", untrained_resnet18)):
