@@ -112,9 +112,7 @@ def read_weights(directory: Path) -> dict[str, torch.Tensor]:
 
 
 def assert_refused(ended: Ended, status: int, *texts: str) -> None:
-    """Check that the program printed one user-facing message with these texts and had this exit
-    status.
-    """
+    """Check that the program printed one message for users, with these texts, and its status."""
     assert ended.status == status, ended.stderr
     assert ended.stderr.startswith(texts[0])
     for text in texts:
