@@ -1,0 +1,53 @@
+"""Which of two models is right more often on the same images.
+
+Only the images tell on which one of them is right and the other wrong: McNemar's test (1947), with
+the exact binomial distribution, which holds for few images, too.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """What two models answered to the same images."""
+
+    images: int
+    first_correct: int
+    second_correct: int
+    only_first: int  # images on which the first model alone is right
+    only_second: int
+    p_value: float
+    """How probable it is that models that are equally good differ at least as much by chance."""
+
+    @property
+    def gain(self) -> float:
+        """Return the accuracy of the second model minus that of the first, from -1 to 1."""
+        return (self.second_correct - self.first_correct) / self.images
+
+
+def compare_hits(first: np.ndarray, second: np.ndarray) -> PairedTest:
+    """Compare which images two models recognize, both (N,), bool, for at least one image."""
+    only_first = int(np.count_nonzero(first & ~second))
+    only_second = int(np.count_nonzero(second & ~first))
+    return PairedTest(
+        images=len(first),
+        first_correct=int(np.count_nonzero(first)),
+        second_correct=int(np.count_nonzero(second)),
+        only_first=only_first,
+        only_second=only_second,
+        p_value=exact_p_value(only_first, only_second),
+    )
+
+
+def exact_p_value(only_first: int, only_second: int) -> float:
+    """Return the two-sided probability of counts that differ at least as much, from 0 to 1.
+
+    Each image that only one of two models recognizes is as likely to be either one's.
+    """
+    total = only_first + only_second
+    fewer = min(only_first, only_second)
+    outcomes = sum(math.comb(total, count) for count in range(fewer + 1))
+    return min(1.0, 2 * outcomes / (1 << total))
