@@ -5,8 +5,10 @@ inside.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from train_pytorch_model.config.train_config import TrainConfig
@@ -20,9 +22,13 @@ from train_pytorch_model.training.epoch import train_epoch, validate
 from train_pytorch_model.training.metrics import Metrics
 from train_pytorch_model.training.plan import Plan, make_plan
 from train_pytorch_model.training.state import State, StepReport
+from train_pytorch_model.training.task import SingleLabel
 
 TINY = "timm:test_efficientnet"
 """A network with batch norms that starts and trains five times as fast as a small MobileNetV3."""
+
+PLAIN = SingleLabel(3, partial(F.cross_entropy, reduction="sum"))
+"""The task of three categories, without any option of a recipe."""
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
 

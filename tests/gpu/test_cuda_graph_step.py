@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from tests.logs import warnings_in
 from tests.painting import paint_folders
-from tests.trainings import Training, start_training
+from tests.trainings import PLAIN, Training, start_training
 from torch import Tensor, nn
 
 from train_pytorch_model.config.train_config import TrainConfig
@@ -67,9 +67,6 @@ def make_step(
         )
     chosen = choose_precision(precision, device)
 
-    def loss_sum(logits: Tensor, targets: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(logits, targets, reduction="sum")
-
     class Floats(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -81,7 +78,7 @@ def make_step(
 
     world = World(0, 1, 0, 1, device)
     optimizer = make_optimizer(model, factors, optimizer_name)
-    return TrainStep(Floats(), optimizer, chosen.scaler(device), loss_sum, chosen, world)
+    return TrainStep(Floats(), optimizer, chosen.scaler(device), PLAIN, chosen, world)
 
 
 def batches(sizes: list[int], side: int = 9) -> list[Batch]:
@@ -105,7 +102,8 @@ def trained(
     sums, margins = Sums(torch.device("cuda", 0)), []
     for number, batch in enumerate(batches(sizes, side)):
         torch.manual_seed(number)  # for dropout, as in training
-        taken = with_cutmix(batch, 3, cutmix, seed=number) if cutmix else batch
+        targets = PLAIN.as_probabilities(batch.targets)
+        taken = with_cutmix(batch, targets, cutmix, seed=number) if cutmix else batch
         margins.append(step(taken, 0.1 / (1 + number), sums).margins[0] / UNIT)  # a copy
     return {**network.state_dict(), "sums": sums.values, "margins": torch.cat(margins)}
 

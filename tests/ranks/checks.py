@@ -19,7 +19,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.optim import SGD
 
-from tests.trainings import start_training, uncached
+from tests.trainings import PLAIN, start_training, uncached
 from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.data.batch import Batch
 from train_pytorch_model.data.dataset import EpochPlan, inference_dataset
@@ -258,7 +258,7 @@ def compare_gradients(
         model=model,
         optimizer=optimizer,
         scaler=scaler,
-        loss_sum=lambda logits, targets: F.cross_entropy(logits, targets, reduction="sum"),
+        task=PLAIN,
         precision=precision,
         world=world,
         gradients=FlatGradients(network.parameters()) if world.size > 1 else None,

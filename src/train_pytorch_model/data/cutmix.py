@@ -5,22 +5,21 @@ from dataclasses import replace
 from random import Random
 
 import torch
+from torch import Tensor
 
 from train_pytorch_model.data.batch import Batch
 
 
-def with_cutmix(batch: Batch, num_categories: int, probability: float, seed: int) -> Batch:
+def with_cutmix(batch: Batch, targets: Tensor, probability: float, seed: int) -> Batch:
     """Return a batch for training with CutMix (Yun et al. 2019).
 
-    Its targets are probabilities (B, C), float32. With this `probability`, as `seed` decides, a box
-    of each image shows the same box of the image before it. The box covers a uniformly distributed
-    fraction of the area, which is the probability of the other image's category. `v2.CutMix` draws
-    from PyTorch's CPU generator, which a GPU's run does not seed. Never waits for a device.
+    `targets`, those of the batch, are probabilities (B, C), float32, and so are the result's. With
+    this `probability`, as `seed` decides, a box of each image shows the same box of the image
+    before it. The box covers a uniformly distributed fraction of the area, with which the other
+    image's targets count. `v2.CutMix` draws from PyTorch's CPU generator, which a GPU's run does
+    not seed. Never waits for a device.
     """
     images = batch.images  # (B, 3, H, W)
-    classes = batch.targets.unsqueeze(1)  # (B, 1)
-    targets = torch.zeros(len(classes), num_categories, device=classes.device)
-    targets.scatter_(1, classes, 1.0)
     random = Random(seed)
     if random.random() >= probability:
         return replace(batch, targets=targets)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from train_pytorch_model.config.seeds import derive_seed
 from train_pytorch_model.data.epoch_plan import PlannedBatch
@@ -27,10 +29,9 @@ class ImageDataset:
     cache: DatasetCache
     seed_of: Callable[[int], int]  # index → seed of that image's augmentation
 
-    @property
-    def class_indices(self) -> np.ndarray:
-        """(N,): the class index of each image."""
-        return self.directory.class_indices
+    def targets(self, indices: np.ndarray) -> Tensor:
+        """Return the targets of the images at `indices` (B,): class indices (B,), int64."""
+        return torch.from_numpy(self.directory.class_indices[indices].astype(np.int64))
 
     def number_of(self, index: int) -> int:
         """Return the number of an image in the cache."""

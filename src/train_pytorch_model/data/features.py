@@ -95,7 +95,7 @@ class FeatureCache:
             lacking = planned.indices[~is_known].tolist()
             yield Batch(
                 images=self._values[torch.from_numpy(slots[is_known])],
-                targets=torch.from_numpy(current.dataset.class_indices[indices].astype(np.int64)),
+                targets=current.dataset.targets(indices),
                 indices=indices,
                 global_count=planned.global_count,
                 unreadable={index: unreadable[index] for index in lacking},

@@ -134,7 +134,7 @@ class Loader:
             self._pool.submit(self._fill, slots[group].numpy(), indices[group], plan.dataset)
             for group in groups
         ]
-        return _PendingBatch(planned, slots, plan.dataset.class_indices, futures)
+        return _PendingBatch(planned, slots, plan.dataset, futures)
 
     def _fill(
         self, slots: np.ndarray, indices: np.ndarray, dataset: ImageDataset
@@ -165,7 +165,7 @@ class Loader:
             indices = indices[readable]
         return Batch(
             images=pixels.permute(0, 3, 1, 2),
-            targets=torch.from_numpy(pending.class_indices[indices].astype(np.int64)),
+            targets=pending.dataset.targets(indices),
             indices=indices,
             global_count=pending.planned.global_count,
             unreadable=unreadable,
@@ -178,7 +178,7 @@ class _PendingBatch:
 
     planned: PlannedBatch
     slots: Tensor  # (B, H, W, 3), uint8
-    class_indices: np.ndarray  # (N,), of all images of the dataset
+    dataset: ImageDataset
     futures: Sequence[Future[list[str | None]]]
 
 

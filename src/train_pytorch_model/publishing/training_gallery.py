@@ -37,7 +37,8 @@ def training_gallery(plan: Plan, images: ImageDirectory) -> Gallery:
             f" They are mixed by CutMix, as in {cutmix:.0%} of the steps; the percentages are the"
             " targets."
         )
-        batch = with_cutmix(batch, len(images.categories), 1.0, plan.config.random_seed)
+        targets = plan.task.as_probabilities(batch.targets)
+        batch = with_cutmix(batch, targets, 1.0, plan.config.random_seed)
     pixels = batch.images.permute(0, 2, 3, 1).numpy()  # (B, H, W, 3)
     cards = [
         Card([small_picture(Image.fromarray(picture))], _facts(target, images), [name])

@@ -19,7 +19,6 @@ from train_pytorch_model.networks.cpu_convolutions import adapt_to_cpu
 from train_pytorch_model.training.cuda_graph_step import CudaGraphStep, can_be_captured
 from train_pytorch_model.training.fine_tuning import LearningRateFactors, prepare_fine_tuning
 from train_pytorch_model.training.flat_gradients import FlatGradients
-from train_pytorch_model.training.loss import make_loss
 from train_pytorch_model.training.optimizer import make_optimizer
 from train_pytorch_model.training.plan import Plan
 from train_pytorch_model.training.step import Step, TrainStep
@@ -102,7 +101,8 @@ class Engine:
         _seed_generator(self.world.device, seed)
         if not inputs.recipe.cutmix:
             return batch
-        return with_cutmix(batch, len(inputs.categories), inputs.recipe.cutmix, seed)
+        targets = self.plan.task.as_probabilities(batch.targets)
+        return with_cutmix(batch, targets, inputs.recipe.cutmix, seed)
 
     def features(self, images: Tensor) -> Tensor:
         """Return the features (B, D), in the plan's precision, of uint8 images (B, 3, H, W).
@@ -188,7 +188,7 @@ def start_engine(plan: Plan, max_micro_batch: int | None = None) -> Engine:
         model=trained,
         optimizer=optimizer,
         scaler=scaler,
-        loss_sum=make_loss(inputs, world),
+        task=plan.task,
         precision=plan.precision,
         world=world,
         micro_batch=micro_batch,

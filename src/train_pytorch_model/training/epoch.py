@@ -6,14 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from train_pytorch_model.training.batches import BatchLoader
 from train_pytorch_model.training.engine import Engine
 from train_pytorch_model.training.metrics import Sums
 from train_pytorch_model.training.out_of_memory import explaining_out_of_memory
-from train_pytorch_model.training.outcomes import OutcomeRows
 from train_pytorch_model.training.state import ImageResults, State, StepReport
 
 MAX_LOGITS = 1 << 26  # of all validation images, 256 MiB: 67,000 images of 1,000 categories
@@ -147,10 +145,11 @@ def _predict(
     """
     plan = engine.plan
     device = engine.world.device
-    num_categories = len(plan.inputs.categories)
+    task = plan.task
+    num_categories = task.num_categories
     has_logits = len(plan.inputs.validation) * num_categories <= MAX_LOGITS
     sums = Sums(device)
-    outcomes = OutcomeRows(device)
+    outcomes = task.collect_outcomes(device)
     # Of each batch; a process may have none.
     indices_by_batch = [np.empty(0, np.int64)]
     logits_by_batch = [torch.empty(0, num_categories, device=device)]
@@ -164,8 +163,8 @@ def _predict(
                 targets = batch.targets.to(device, non_blocking=True)  # (B,)
                 with plan.precision.autocast(device):
                     logits = engine.model(images)  # (B, C)
-                loss_sum = F.cross_entropy(logits.float(), targets, reduction="sum")
-                sums.add(loss_sum, logits, targets)
+                loss_sum = task.validation_loss_sum(logits.float(), targets)
+                sums.add(loss_sum, task.ranks(logits, targets))
                 outcomes.add(logits, targets)
                 if has_logits:
                     logits_by_batch.append(logits.float())

@@ -34,16 +34,10 @@ class Sums:
         """(4,): the sum of the losses, then the numbers of top-1 hits, top-5 hits and images."""
 
     @torch.no_grad()
-    def add(self, loss_sum: Tensor, logits: Tensor, targets: Tensor) -> None:
-        """Add a batch: the sum of its losses, its logits (B, C), and its targets.
-
-        Targets are class indices (B,), or probabilities (B, C).
-        """
-        if targets.ndim == 2:
-            targets = targets.argmax(dim=1)
-        ranks = ranks_of(logits, targets)
+    def add(self, loss_sum: Tensor, ranks: Tensor) -> None:
+        """Add a batch: the sum of its losses, and the ranks (B,) of its true categories."""
         device = self.values.device
-        count = torch.full((), len(targets), device=device)
+        count = torch.full((), len(ranks), device=device)
         added = (loss_sum, (ranks == 0).sum(), (ranks < TOP_K).sum(), count)
         self.values += torch.stack([value.to(device).double() for value in added])
 
@@ -63,13 +57,16 @@ class Sums:
         return means
 
 
+@torch.no_grad()
 def ranks_of(logits: Tensor, targets: Tensor) -> Tensor:
     """Return the rank of each true category, (B,), counted from 0; of equal logits, first is best.
 
-    One rule for top-1 and top-5: `topk` orders ties arbitrarily, and in bfloat16 many logits are
-    equal. NaN ranks above all other logits, but last for the true category, so that it never counts
-    as a hit.
+    Targets are class indices (B,), or probabilities (B, C), of which the largest counts. One rule
+    for top-1 and top-5: `topk` orders ties arbitrarily, and in bfloat16 many logits are equal. NaN
+    ranks above all other logits, but last for the true category, so that it never counts as a hit.
     """
+    if targets.ndim == 2:
+        targets = targets.argmax(dim=1)
     targets = targets.unsqueeze(1)  # (B, 1)
     of_target = logits.gather(1, targets)  # (B, 1)
     is_later_or_itself = torch.arange(logits.shape[1], device=logits.device) >= targets

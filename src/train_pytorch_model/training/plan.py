@@ -29,6 +29,7 @@ from train_pytorch_model.training import fine_tuning
 from train_pytorch_model.training.optimizer import OptimizerChoice, choose_optimizer
 from train_pytorch_model.training.precision import Precision, choose_precision
 from train_pytorch_model.training.schedule import PolynomialSchedule
+from train_pytorch_model.training.task import Task, choose_task
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Plan:
     config: TrainConfig
     inputs: TrainingInputs
     world: World
+    task: Task
     fingerprint: Mapping[str, str]
     head: str  # the path of the last layer within the network
     framings: tuple[Framing, ...]  # of the training images, by epoch
@@ -106,6 +108,7 @@ def make_plan(config: TrainConfig, inputs: TrainingInputs, world: World) -> Plan
         config=config,
         inputs=inputs,
         world=world,
+        task=choose_task(inputs, world),
         fingerprint=inputs.fingerprint(config),
         head=head,
         framings=framings,

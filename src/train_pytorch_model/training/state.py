@@ -172,7 +172,7 @@ class State:
         return self.progress.run_s + time.perf_counter() - self._started_at
 
     def add_margins(self, indices: np.ndarray, margins: Tensor) -> None:
-        """Add `margins_of` a step; the indices of its images are those in `images["training"]`."""
+        """Add the margins of a step, whose indices are those in `images["training"]`."""
         # Of a local batch that is too small to be trained there are no margins.
         indices = indices[: margins.shape[1]]
         indices = self.images["training"].indices_in(self.datasets["training"], indices)

@@ -12,11 +12,10 @@ from torch.optim import Optimizer
 from train_pytorch_model.data.batch import Batch
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.training.flat_gradients import FlatGradients
-from train_pytorch_model.training.loss import LossSum
-from train_pytorch_model.training.margins import margins_of
 from train_pytorch_model.training.metrics import Sums
 from train_pytorch_model.training.optimizer import set_learning_rate
 from train_pytorch_model.training.precision import Precision
+from train_pytorch_model.training.task import Task
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class StepOutput:
     """
 
     loss_sum: Tensor  # the sum of their losses, detached
-    margins: Tensor  # (2, B), int32: their `margins_of`
+    margins: Tensor  # (2, B), int32: see `margins`
 
 
 # Takes a step at a learning rate, without waiting for the device, and adds its images to the sums.
@@ -41,7 +40,7 @@ class TrainStep:
     model: nn.Module  # uint8 images (B, 3, H, W) → logits (B, C); DDP averages its gradients
     optimizer: Optimizer
     scaler: GradScaler  # scales the loss; disabled unless the precision is float16
-    loss_sum: LossSum
+    task: Task
     precision: Precision
     world: World
     # Images that fit into memory at once; None if a whole batch does.
@@ -76,13 +75,13 @@ class TrainStep:
             with self.world.gradient_sync(self.model, is_last=number == num_parts):
                 with self.precision.autocast(device):
                     logits = self.model(some_images)  # (B, C)
-                loss_sum = self.loss_sum(logits.float(), some_targets)
+                loss_sum = self.task.loss_sum(logits.float(), some_targets)
                 # The mean over all images of the step, times the processes, by which DDP divides.
                 loss = loss_sum * (self.world.size / batch.global_count)
                 self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-            sums.add(loss_sum, logits, some_targets)
+            sums.add(loss_sum, self.task.ranks(logits, some_targets))
             total += loss_sum.detach()
-            margins.append(margins_of(logits, some_targets))  # (2, B)
+            margins.append(self.task.margins(logits, some_targets))  # (2, B)
         return StepOutput(total, torch.cat(margins, dim=1))
 
     def average_gradients(self) -> None:

@@ -8,7 +8,7 @@ import torch
 
 from train_pytorch_model.data.batch import Batch
 from train_pytorch_model.data.cutmix import with_cutmix
-from train_pytorch_model.training.metrics import Sums
+from train_pytorch_model.training.metrics import Sums, ranks_of
 
 CATEGORIES = 7
 
@@ -22,11 +22,16 @@ def batch_of(count: int, height: int = 12, width: int = 20) -> Batch:
     return Batch(images, torch.arange(count), np.arange(count), count, {})
 
 
+def mixed_batch(batch: Batch, probability: float, seed: int) -> Batch:
+    """The batch with CutMix, whose images have one category each."""
+    return with_cutmix(batch, torch.eye(CATEGORIES)[batch.targets], probability, seed)
+
+
 def test_a_box_shows_the_previous_image_and_its_area_weights_the_targets() -> None:
     batch = batch_of(5)
     areas = []
     for seed in range(50):
-        mixed = with_cutmix(batch, CATEGORIES, 1.0, seed)
+        mixed = mixed_batch(batch, 1.0, seed)
         assert mixed.images.is_contiguous(memory_format=torch.channels_last)
         before = batch.images.roll(1, 0)
         is_other = mixed.images == before
@@ -48,8 +53,8 @@ def test_a_box_shows_the_previous_image_and_its_area_weights_the_targets() -> No
 
 def test_the_seed_decides_which_batches_get_boxes() -> None:
     batch = batch_of(4)
-    mixed = [with_cutmix(batch, CATEGORIES, 0.5, seed) for seed in range(200)]
-    again = [with_cutmix(batch, CATEGORIES, 0.5, seed) for seed in range(200)]
+    mixed = [mixed_batch(batch, 0.5, seed) for seed in range(200)]
+    again = [mixed_batch(batch, 0.5, seed) for seed in range(200)]
     assert all(torch.equal(a.images, b.images) for a, b in zip(mixed, again, strict=True))
     assert all(torch.equal(a.targets, b.targets) for a, b in zip(mixed, again, strict=True))
     whole = [one for one in mixed if one.images is batch.images]
@@ -61,7 +66,7 @@ def test_the_seed_decides_which_batches_get_boxes() -> None:
 def test_a_batch_of_fewer_than_two_images_is_unchanged(count: int) -> None:
     batch = batch_of(count)
     for seed in range(10):
-        mixed = with_cutmix(batch, CATEGORIES, 1.0, seed)
+        mixed = mixed_batch(batch, 1.0, seed)
         assert torch.equal(mixed.images, batch.images)
         torch.testing.assert_close(mixed.targets, torch.eye(CATEGORIES)[:count])
 
@@ -71,6 +76,6 @@ def test_hits_are_counted_by_the_larger_share() -> None:
     logits = torch.eye(CATEGORIES)[:2]  # right about both images
     targets = torch.eye(CATEGORIES)[:2] * 0.6 + torch.eye(CATEGORIES)[:2].roll(1, 0) * 0.4
     by_class, by_share = Sums(torch.device("cpu")), Sums(torch.device("cpu"))
-    by_class.add(torch.tensor(1.0), logits, batch.targets)
-    by_share.add(torch.tensor(1.0), logits, targets)
+    by_class.add(torch.tensor(1.0), ranks_of(logits, batch.targets))
+    by_share.add(torch.tensor(1.0), ranks_of(logits, targets))
     assert torch.equal(by_class.values, by_share.values)

@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from train_pytorch_model.image_classifier.architectures import FAMILIES, build
 from train_pytorch_model.training.cuda_graph_step import can_be_captured
 from train_pytorch_model.training.margins import margins_of
-from train_pytorch_model.training.metrics import Sums
+from train_pytorch_model.training.metrics import Sums, ranks_of
 
 # Operations whose values or output sizes the CPU would have to wait for.
 SYNCHRONISING = {
@@ -53,7 +53,7 @@ def synchronizations_in_a_step(network: nn.Module, side: int) -> list[str]:
         logits = network(images)
         loss_sum = nn.functional.cross_entropy(logits, targets, reduction="sum")
         loss_sum.backward()  # type: ignore[no-untyped-call]
-        sums.add(loss_sum, logits, targets)
+        sums.add(loss_sum, ranks_of(logits, targets))
         for given in (targets, mixed):
             margins_of(logits, given)
     found: list[str] = recorder.operations

@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from tests.cuda_simulation import simulate_cuda
+from tests.trainings import PLAIN
 from torch import Tensor, nn
 from torch.amp import GradScaler
 
@@ -59,13 +60,8 @@ def make_step(world: World) -> TrainStep:
     gradients = FlatGradients(model.parameters()) if world.size > 1 else None
     optimizer = make_optimizer(model, dict.fromkeys(model[-1].parameters(), 0.5))
 
-    def loss_sum(logits: Tensor, targets: Tensor) -> Tensor:
-        return F.cross_entropy(logits, targets, reduction="sum")
-
     scaler = GradScaler("cpu", enabled=False)
-    return TrainStep(
-        Floats(model), optimizer, scaler, loss_sum, FLOAT32, world, gradients=gradients
-    )
+    return TrainStep(Floats(model), optimizer, scaler, PLAIN, FLOAT32, world, gradients=gradients)
 
 
 class Floats(nn.Module):

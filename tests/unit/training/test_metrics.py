@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.evaluation.metrics import evaluate, outcomes_of
-from train_pytorch_model.training.metrics import Metrics, Sums
+from train_pytorch_model.training.metrics import Metrics, Sums, ranks_of
 from train_pytorch_model.training.outcomes import OutcomeRows
 
 CPU = torch.device("cpu")
@@ -19,7 +19,7 @@ ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=CPU)
 def sums_of(*batches: tuple[torch.Tensor, torch.Tensor]) -> Metrics:
     sums = Sums(CPU)
     for logits, targets in batches:
-        sums.add(F.cross_entropy(logits, targets, reduction="sum"), logits, targets)
+        sums.add(F.cross_entropy(logits, targets, reduction="sum"), ranks_of(logits, targets))
     return sums.reduce_later(ALONE)()
 
 
@@ -103,7 +103,7 @@ def test_sums_do_not_drift_over_many_batches() -> None:
     logits, targets = torch.tensor([[2.0, 1.0]]), torch.tensor([0])
     loss = torch.tensor(0.1)
     for _ in range(5_000):
-        sums.add(loss, logits, targets)
+        sums.add(loss, ranks_of(logits, targets))
     metrics = sums.reduce_later(ALONE)()
     assert metrics.loss == pytest.approx(loss.item(), rel=1e-12)
     assert (metrics.top1, metrics.images) == (1.0, 5_000)
@@ -112,7 +112,8 @@ def test_sums_do_not_drift_over_many_batches() -> None:
 def test_adding_keeps_no_autograd_graph() -> None:
     weight = torch.ones(1, requires_grad=True)
     sums = Sums(CPU)
-    sums.add((weight * 2).sum(), torch.tensor([[2.0, 1.0]]) * weight, torch.tensor([0]))
+    logits = torch.tensor([[2.0, 1.0]]) * weight
+    sums.add((weight * 2).sum(), ranks_of(logits, torch.tensor([0])))
     assert sums.reduce_later(ALONE)() == Metrics(2.0, 1.0, 1.0, 1)
     assert weight.grad is None
 
@@ -121,7 +122,8 @@ def test_bfloat16_losses_are_summed_in_double_precision() -> None:
     logits = torch.tensor([[2.0, 1.0]], dtype=torch.bfloat16)
     sums = Sums(CPU)
     for _ in range(1000):
-        sums.add(torch.tensor(1.0, dtype=torch.bfloat16), logits, torch.tensor([0]))
+        ranks = ranks_of(logits, torch.tensor([0]))
+        sums.add(torch.tensor(1.0, dtype=torch.bfloat16), ranks)
     assert sums.reduce_later(ALONE)().loss == 1.0
 
 

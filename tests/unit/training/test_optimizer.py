@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from tests.recipes import decided_recipe
+from tests.trainings import PLAIN
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -118,7 +118,7 @@ def take_step(model: nn.Module, optimizer: Optimizer) -> None:
         model=Floats(),
         optimizer=optimizer,
         scaler=precision.scaler(CPU),
-        loss_sum=lambda logits, targets: F.cross_entropy(logits, targets, reduction="sum"),
+        task=PLAIN,
         precision=precision,
         world=World(0, 1, 0, 1, CPU),
     )

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
+from tests.trainings import PLAIN
 from torch import nn
 
 from train_pytorch_model.data.batch import Batch
@@ -51,7 +51,7 @@ def step_of(
         model=network,
         optimizer=make_optimizer(network),
         scaler=precision.scaler(CPU),
-        loss_sum=lambda logits, targets: F.cross_entropy(logits, targets, reduction="sum"),
+        task=PLAIN,
         precision=precision,
         world=World(0, 1, 0, 1, CPU),
         micro_batch=micro_batch,
