@@ -13,6 +13,7 @@ from train_pytorch_model.formats import transformation_directory as directory
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.formats.transformation_directory import OPERATIONS
+from train_pytorch_model.inputs.damaged_categories import without_damaged_categories
 from train_pytorch_model.inputs.headers import read_headers
 from train_pytorch_model.inputs.unreadable_images import without_unreadable_images
 from train_pytorch_model.machine.console import logger, set_up
@@ -178,7 +179,7 @@ class Transform:
         transformation = directory.open_transformation(self.transformation, TRANSFORMATION)
         if self.mode == "inference":
             transformation = transformation.for_inference()
-        images = open_image_directory(self.input, IMAGES)
+        images = without_damaged_categories(open_image_directory(self.input, IMAGES))
         check_output(self.output, OUTPUT)
         for warning in images.warnings():
             logger.warning(warning)

@@ -34,6 +34,7 @@ from train_pytorch_model.formats.table_files import is_usual, tables_in
 from train_pytorch_model.formats.table_rows import TABLE_SUFFIXES
 from train_pytorch_model.formats.writing import UnreadableFileError, copy_file, in_order
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, read_size
+from train_pytorch_model.inputs.damaged_categories import without_empty_categories
 from train_pytorch_model.inputs.unreadable_images import (
     list_unreadable_images,
     without_unreadable_images,
@@ -179,6 +180,8 @@ def convert(source: Source, output: Path) -> int:
                     bar.show(done, f"left out: {len(unreadable)}")
         kept, records = without_unreadable_images(images, unreadable, is_limited=False)
         list_unreadable_images(writer.root, records)
+        kept = without_empty_categories(kept)
+        writer.schema_content = image_schema(kept.categories)
     for warning in kept.warnings():
         logger.warning(warning)
     return len(kept)

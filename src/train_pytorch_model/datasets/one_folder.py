@@ -32,6 +32,7 @@ from train_pytorch_model.formats.plain_folders import folder_of_categories
 from train_pytorch_model.formats.reading import META
 from train_pytorch_model.formats.table_files import part_tables_in, tables_in
 from train_pytorch_model.formats.table_splits import NO_PART
+from train_pytorch_model.inputs.damaged_categories import without_damaged_categories
 from train_pytorch_model.inputs.opening import TRAINING_DATASET, VALIDATION_DATASET
 from train_pytorch_model.inputs.scoring import DATASET
 from train_pytorch_model.machine.console import logger
@@ -70,7 +71,8 @@ def open_parts(
     `NotLabeledDatasetError`, `ParameterError`.
     """
     folder = _seen_through(folder)
-    parts = _open_own_parts(folder, columns)
+    own_parts = _open_own_parts(folder, columns)
+    parts = {part: without_damaged_categories(images) for part, images in own_parts.items()}
     parts[TRAINING].require_labels(HINT)
     for part in _unlabelled(parts):
         logger.warning(_about_unlabelled(parts.pop(part), part))

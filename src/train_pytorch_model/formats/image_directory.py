@@ -148,6 +148,10 @@ class ImageDirectory(Listing):
             warnings.append(f"{self.title}: skipped: {entries}.")
         return warnings
 
+    def notes_as_sentences(self) -> list[str]:
+        """Return how the folders and tables were understood, for a message."""
+        return [f"{note[:1].upper()}{note[1:]}" for note in self.notes]
+
     def require_labels(self, hint: str = LABELS_HINT) -> None:
         """Raise `NotLabeledDatasetError` if there are no categories, or few images have one."""
         loose = self.ignored.get(listing.LOOSE, 0)
@@ -339,7 +343,7 @@ def writing_image_directory(
         with (root / IMAGE_LIST).open("w", encoding="ascii") as lines:
             writer = ImageDirectoryWriter(root, schema_content, lines)
             yield writer
-        write_json(root / schema.SCHEMA, schema_content)
+        write_json(root / schema.SCHEMA, writer.schema_content)
         samples = schema.image_samples(writer.first_rows, writer.image_column)
         write_json(root / schema.SAMPLES, samples)
 
@@ -349,6 +353,7 @@ class ImageDirectoryWriter:
 
     def __init__(self, root: Path, schema_content: Mapping[str, Any], lines: IO[str]) -> None:
         self.root = root
+        self.schema_content = schema_content  # written last
         self.image_column, self._reference = schema.image_column(schema_content)
         names = [column["name"] for column in schema_content["columnAttributes"]]
         self._other_columns = [name for name in names if name != self.image_column]

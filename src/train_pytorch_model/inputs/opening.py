@@ -17,6 +17,7 @@ from train_pytorch_model.formats.model_directory import ModelDirectory, open_mod
 from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
 from train_pytorch_model.inputs import advice
 from train_pytorch_model.inputs.category_names import written_otherwise
+from train_pytorch_model.inputs.damaged_categories import without_damaged_categories
 from train_pytorch_model.inputs.decide import classifier_spec, decide, describe_framing, is_early
 from train_pytorch_model.inputs.headers import read_headers
 from train_pytorch_model.inputs.unreadable_images import UnreadableImage, without_unreadable_images
@@ -171,13 +172,13 @@ def training_inputs(
 
 
 def open_training_datasets(
-    training_dataset: Path, validation: Path
+    training_dataset: Path, validation_dataset: Path
 ) -> tuple[ImageDirectory, ImageDirectory]:
     """Open both, `with_same_categories`. Raises `InvalidDatasetError`, `NotLabeledDatasetError`."""
     training = open_image_directory(training_dataset, TRAINING_DATASET)
-    known = training.categories
+    validation = open_image_directory(validation_dataset, VALIDATION_DATASET, training.categories)
     return with_same_categories(
-        training, open_image_directory(validation, VALIDATION_DATASET, known)
+        without_damaged_categories(training), without_damaged_categories(validation)
     )
 
 
@@ -203,8 +204,7 @@ def _check_two_categories(training: ImageDirectory) -> None:
     num_empty = len(training.categories) - 1
     if num_empty:
         reason += f", with images; {counted(num_empty, 'other is', 'others are')} empty"
-    notes = [f"{note[:1].upper()}{note[1:]}" for note in training.notes]
-    hint = " ".join(["A classifier needs at least two.", *notes])
+    hint = " ".join(["A classifier needs at least two.", *training.notes_as_sentences()])
     raise InvalidDatasetError(training.title, f"{reason}.", hint)
 
 
@@ -218,5 +218,5 @@ def _check_same_categories(training: ImageDirectory, validation: ImageDirectory)
         reason += f"\nOnly in validation:{bulleted(list(map(repr, only_validation)))}"
         hint = "\nBoth need the same category names."
         otherwise = written_otherwise(only_validation, only_training)
-        hint += f" {otherwise}" if otherwise else ""
+        hint = " ".join(filter(None, [hint, otherwise, *training.notes_as_sentences()]))
         raise InvalidDatasetError(validation.title, reason, hint)

@@ -26,6 +26,7 @@ from train_pytorch_model.image_classifier.architectures import family_of
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inputs import advice
 from train_pytorch_model.inputs.category_names import written_otherwise
+from train_pytorch_model.inputs.damaged_categories import without_damaged_categories
 from train_pytorch_model.inputs.decide import classifier_spec, decide
 from train_pytorch_model.inputs.headers import read_headers
 from train_pytorch_model.inputs.unreadable_images import UnreadableImage, without_unreadable_images
@@ -111,7 +112,8 @@ def open_evaluation_inputs(
     """
     model = open_trained(trained_model)
     labelled = open_labelled(dataset, DATASET, columns, known=model.categories)
-    return evaluation_inputs(model, _images_to_evaluate(labelled, columns))
+    images = without_damaged_categories(_images_to_evaluate(labelled, columns))
+    return evaluation_inputs(model, images)
 
 
 def _images_to_evaluate(labelled: LabelledImages, columns: TableOptions) -> ImageDirectory:
@@ -158,8 +160,14 @@ def check_test(training: ImageDirectory, test: ImageDirectory) -> None:
         raise InvalidDatasetError(
             test.title,
             f"training has none of these categories:{bulleted(list(map(repr, unknown)))}",
-            "\nThe model could not answer with them. Add images of them to training, or leave them"
-            f" out of the test. {written_otherwise(unknown, training.categories)}".rstrip(),
+            " ".join(
+                [
+                    "\nThe model could not answer with them. Add images of them to training, or"
+                    " leave them out of the test.",
+                    written_otherwise(unknown, training.categories),
+                    *training.notes_as_sentences(),
+                ]
+            ).rstrip(),
         )
     without_unreadable_images(test, read_headers(test).unreadable)
 
