@@ -13,13 +13,18 @@ if TYPE_CHECKING:
     from train_pytorch_model.api import Model as Model
     from train_pytorch_model.api import fit as fit
     from train_pytorch_model.api import load as load
+    from train_pytorch_model.jobs import Job as Job
+    from train_pytorch_model.jobs import find_job as find_job
+    from train_pytorch_model.jobs import submit as submit
 
 __version__ = "0.1.0"
-__all__ = ["Model", "fit", "load"]
+__all__ = ["Job", "Model", "find_job", "fit", "load", "submit"]
+_OF_JOBS = ("Job", "find_job", "submit")
 
 
 def __getattr__(name: str) -> Any:
     """Import what Python programs use when they ask for it: the command line does not."""
     if name in __all__:
-        return getattr(importlib.import_module(f"{__name__}.api"), name)
+        module = "jobs" if name in _OF_JOBS else "api"
+        return getattr(importlib.import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

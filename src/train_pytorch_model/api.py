@@ -4,9 +4,7 @@ Nothing here exits the process, takes its signals or changes its logging. Errors
 `errors`, all of them a `UserError`; PyTorch is imported by the first call that computes.
 """
 
-import difflib
 import html
-import inspect
 import os
 import sys
 import warnings
@@ -20,14 +18,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, get_type_hints
 import numpy as np
 from PIL import Image
 
+from train_pytorch_model.azure.workspace_options import WorkspaceOptions
 from train_pytorch_model.config.fit_options import FitOptions
-from train_pytorch_model.config.foreign_options import MEANINGS, REMARKS
 from train_pytorch_model.config.given_values import path_of, typed_values
+from train_pytorch_model.config.keyword_options import require_known, set_signature
 from train_pytorch_model.config.options import assemble, options_in
 from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.config.table_options import TableOptions
 from train_pytorch_model.config.train_config import TrainConfig
-from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats.reading import META, MalformedFileError
 from train_pytorch_model.formats.trained_directory import EVALUATION, REPORT
 from train_pytorch_model.image_classifier.predictions import PROBABILITY_PREFIX
@@ -55,6 +53,7 @@ class Array(Protocol):
         ...
 
 
+_WORKSPACE = get_type_hints(WorkspaceOptions)
 MOVED_HINT = "If the directory has been moved, `load` it where it is now."
 ImageLike = AnyPath | bytes | BinaryIO | Image.Image | Array
 
@@ -203,6 +202,22 @@ class Model:
             evaluate(inputs, root, World(0, 1, 0, 1, best_device()))
             return read_evaluation(root)
 
+    def register(self, name: str, **workspace: Any) -> str:
+        """Register the model in Azure ML, with its card; return it as `azureml:NAME:VERSION`.
+
+        The options name the workspace, as those of `submit` do. Raises `ParameterError` and
+        `ServiceError`.
+        """
+        require_known("register", workspace, _WORKSPACE)
+        options = WorkspaceOptions(**typed_values(workspace, _WORKSPACE))
+        name = typed_values({"name": name}, {"name": str})["name"]
+        address = options.workspace()
+
+        from train_pytorch_model.stories.register_model import register_model
+
+        with shown_on_console():
+            return register_model(self.root, name, address)
+
     def __repr__(self) -> str:
         contents = f"{self._directory.architecture}, {len(self.categories)} categories"
         return f"Model({str(self.root)!r}: {contents})"
@@ -221,9 +236,7 @@ def fit(folder: AnyPath, output: AnyPath | None = None, **options: Any) -> Model
     `UserError`, such as `InvalidDatasetError`, and `ParameterError` for an option that does not
     exist.
     """
-    for name in options:
-        if name not in _OPTIONS:
-            raise _unknown_option(name)
+    require_known("fit", options, _OPTIONS)
     values = options if output is None else options | {"output": output}
     images = path_of("folder", folder)
     chosen = assemble(FitOptions, typed_values(values, _TYPES))
@@ -265,31 +278,8 @@ _TYPES = {
 }
 
 
-def _signature_of_fit() -> inspect.Signature:
-    """Return the signature with each option, its type and default, for `help` and notebooks."""
-    signature = inspect.signature(fit)
-    *named, _ = signature.parameters.values()
-    options = [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=_TYPES[name]
-        )
-        for name, option in _OPTIONS.items()
-    ]
-    return signature.replace(parameters=[*named, *options])
-
-
-fit.__signature__ = _signature_of_fit()  # type: ignore[attr-defined]  # of `inspect`
-
-
-def _unknown_option(name: str) -> ParameterError:
-    """Return the error for an option that `fit` does not have, with those that may be meant."""
-    meant = [field for field in MEANINGS.get(name, ()) if field in _OPTIONS]
-    if not meant:
-        meant = difflib.get_close_matches(name, _OPTIONS, n=1)
-    hint = f": {REMARKS[name]}" if name in REMARKS else "."
-    for option in meant:
-        hint += f" Did you mean {option!r}?"
-    return ParameterError(f"fit has no option {name!r}{hint}")
+set_signature(fit, _OPTIONS.values(), _TYPES)
+set_signature(Model.register, options_in(WorkspaceOptions), _WORKSPACE)
 
 
 def _kept_randomness() -> AbstractContextManager[None]:

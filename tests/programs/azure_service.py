@@ -61,6 +61,7 @@ CODE = {
 }
 
 Answer = tuple[int, Any]
+"""Status and JSON, or the bytes of a page."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,9 @@ class AzureService:
             status, body, headers = self._storage(call, parse_qs(url.query))
         else:
             status, answer = fault or self._management(call)
-            body, headers = json.dumps(answer).encode(), {"Content-Type": "application/json"}
+            is_page = isinstance(answer, bytes)
+            body = answer if is_page else json.dumps(answer).encode()
+            headers = {"Content-Type": "text/html" if is_page else "application/json"}
         response = HTTPResponse(
             BytesIO(body),
             status=status,
@@ -194,6 +197,10 @@ class AzureService:
                 return _not_found(name)
             case "GET", _ if path.endswith("/versions"):
                 return 200, {"value": []}
+            case "PUT", "models":
+                properties = call.body["properties"]
+                properties.setdefault("flavors", {})
+                return 201, {"id": ID + path, "name": "1", "properties": properties}
             case "PUT", _:
                 return 201, {"id": ID + path, "name": path.rpartition("/")[2], **call.body}
         if path.endswith("/vmSizes"):
@@ -316,7 +323,12 @@ def _unchanging(method: str, kind: str, name: str) -> Answer | None:
         case "GET", "models":
             identity = f"{ID}/models/{name.partition('/')[0]}/versions/1"
             model = {"id": identity, "name": "1", "properties": MODEL}
-            return 200, {"value": [model]} if name.endswith("/versions") else model
+            if "/versions/" in name:
+                return 200, model
+            next_version = {"id": identity, "name": name, "properties": {"nextVersion": "1"}}
+            return 200, {"value": [model]} if name.endswith("/versions") else next_version
+        case "POST", "jobs" if name.endswith("/cancel"):
+            return 200, None
     return None
 
 

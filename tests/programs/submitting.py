@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs.azure_service import SECRET
+from tests.programs.azure_service import SECRET, AzureService, Call
 from tests.programs.program import Ended, run_program
 
 DATA = (
@@ -32,3 +32,17 @@ def submit(*options: str | Path) -> Ended:
     ended = run_program("submit", *options)
     assert SECRET not in ended.stdout + ended.stderr
     return ended
+
+
+def give_jobs_the_model(service: AzureService, root: Path) -> None:
+    """Make every job of the service write this model directory."""
+
+    def write(call: Call) -> None:
+        if call.method == "PUT" and "/jobs/" in call.path:
+            output = f"azureml/{call.path.rpartition('/')[2]}/trained_model"
+            for path in root.rglob("*"):
+                if path.is_file():
+                    name = path.relative_to(root).as_posix()
+                    service.blobs[f"{output}/{name}"] = path.read_bytes()
+
+    service.fault = write

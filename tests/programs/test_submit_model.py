@@ -11,7 +11,13 @@ from tests.programs.azure_service import (
     Call,
 )
 from tests.programs.program import assert_refused
-from tests.programs.submitting import DATA, MODEL, ON_A_WORKSTATION, submit
+from tests.programs.submitting import (
+    DATA,
+    MODEL,
+    ON_A_WORKSTATION,
+    give_jobs_the_model,
+    submit,
+)
 from train_pytorch_model.formats.trained_directory import write_manifest
 
 pytestmark = ON_A_WORKSTATION
@@ -28,16 +34,7 @@ def trained(service: AzureService, tmp_path: Path, more: Mapping[str, str] | Non
     write_manifest(root, {})
     (root / "_meta.yaml").write_text("type: ModelDirectory\n")
 
-    def write(call: Call) -> None:
-        if call.method == "PUT" and "/jobs/" in call.path:
-            output = f"azureml/{call.path.rpartition('/')[2]}/trained_model"
-            for path in root.rglob("*"):
-                if path.is_file():
-                    service.blobs[f"{output}/{path.relative_to(root).as_posix()}"] = (
-                        path.read_bytes()
-                    )
-
-    service.fault = write
+    give_jobs_the_model(service, root)
 
 
 def test_the_trained_model_is_downloaded(service: AzureService, tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ _DETAILS = re.compile(r"Details: (?:\(x\) )?(.*?) Resolutions:")
 _SIGN_IN_CODE = re.compile(r"AADSTS\d+: [^.]*\.")
 _SIGNATURE = re.compile(r"(https?://[^\s?\"']+)\?[^\s\"']+")
 MAX_REASON = 500  # characters
+# What the client raises for an answer that is no JSON, or JSON of another shape.
+_SHAPES = (ValueError, TypeError, AttributeError, LookupError)
 
 
 class ServiceError(UserError):
@@ -55,6 +57,11 @@ def translating_errors(step: str) -> Iterator[None]:
         raise ServiceError(text, is_transient=status in (408, 429) or status >= 500) from error
     except (exceptions.AzureError, MlException, OSError) as error:
         raise ServiceError(f"{step}: {message_of(error)}") from error
+    except _SHAPES as error:  # the client takes the shape of an answer for granted
+        raise ServiceError(
+            f"{step}: the answer is not one of Azure ML's ({message_of(error)}). A proxy or a"
+            " sign-in page of the network may have answered instead."
+        ) from error
 
 
 def message_of(error: Exception) -> str:

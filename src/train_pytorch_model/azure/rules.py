@@ -59,11 +59,22 @@ def _problems_of_model(submission: Submission) -> Iterator[str]:
 def _problems_of_names(submission: Submission) -> Iterator[str]:
     names = {"experiment_name": submission.experiment_name, "register": submission.register}
     for option, name in names.items():
-        if name is not None and not _NAME.fullmatch(name):
-            yield (
-                f"{parameter(option)} {name!r} is not a valid name: expected a letter or digit,"
-                " then letters, digits, _, - and ., up to 255 characters in all."
-            )
+        if name is not None:
+            yield from _problems_of_name(name, option)
+
+
+def check_model_name(name: str, option: str) -> None:
+    """Raise `ParameterError` for a name that a registered model cannot have."""
+    for problem in _problems_of_name(name, option):
+        raise ParameterError(problem)
+
+
+def _problems_of_name(name: str, option: str) -> Iterator[str]:
+    if not _NAME.fullmatch(name):
+        yield (
+            f"{parameter(option)} {name!r} is not a valid name: expected a letter or digit, then"
+            " letters, digits, _, - and ., up to 255 characters in all."
+        )
 
 
 def _problems_of_time_limit(submission: Submission) -> Iterator[str]:

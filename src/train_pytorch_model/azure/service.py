@@ -2,13 +2,14 @@
 
 import logging
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from azure.ai.ml import MLClient, load_component, load_environment, load_job
+from azure.ai.ml import MLClient, load_component, load_environment, load_job, load_model
 from azure.ai.ml.entities import AmlCompute, Job
-from azure.core.exceptions import ResourceNotFoundError
+from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 from azure.identity import DefaultAzureCredential
 from msgspec.structs import astuple
 
@@ -41,6 +42,19 @@ def _silence_client() -> None:
     """Hide what the client logs: it warns of its own classes, and its errors are raised anyway."""
     for name in ("azure", "azure.ai.ml"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+@contextmanager
+def _by_whoever_is_first() -> Iterator[None]:
+    """Take it for done, in a `with`, if another submission has just made the same.
+
+    Versions follow the content. Any other conflict is an error.
+    """
+    try:
+        yield
+    except ResourceExistsError as error:
+        if "already exist" not in str(error):
+            raise
 
 
 class Service:
@@ -117,7 +131,8 @@ class Service:
             try:
                 self.client.environments.get(environment.name, version=environment.version)
             except ResourceNotFoundError:
-                self.client.environments.create_or_update(environment)
+                with _by_whoever_is_first():
+                    self.client.environments.create_or_update(environment)
                 logger.info(f"Registered environment {environment.name} {environment.version}")
 
     def register_components(self, paths: Iterable[Path], version: str) -> None:
@@ -127,7 +142,8 @@ class Service:
                 try:
                     self.client.components.get(component.name, version=version)
                 except ResourceNotFoundError:
-                    self.client.components.create_or_update(component, version=version)
+                    with _by_whoever_is_first():
+                        self.client.components.create_or_update(component, version=version)
                     logger.info(f"Registered component {component.name} {version}")
                 else:
                     logger.info(f"Component {component.name} {version} is registered already")
@@ -139,6 +155,28 @@ class Service:
             model.description = description
             model.tags = {**(model.tags or {}), **tags}
             self.client.models.create_or_update(model)
+
+    def register_model(self, path: Path, name: str) -> str:
+        """Register the model that a YAML file describes; return `azureml:NAME:VERSION`."""
+        with translating_errors(f"Registering the model {name}"):
+            model = load_model(path, params_override=[{"name": name}])
+            registered = self.client.models.create_or_update(model)
+            return f"azureml:{registered.name}:{registered.version}"
+
+    def find_job(self, name: str) -> Job:
+        """Return a job. Raises `ParameterError` if there is none of this name."""
+        with translating_errors(f"Looking for job {name}"):
+            try:
+                return cast(Job, self.client.jobs.get(name))
+            except ResourceNotFoundError as error:
+                raise ParameterError(
+                    f"There is no job {name} in workspace {self.client.workspace_name}."
+                ) from error
+
+    def cancel(self, job: Job) -> None:
+        """Ask for the end of a job, which takes minutes."""
+        with translating_errors(f"Cancelling job {job.name}"):
+            self.client.jobs.begin_cancel(str(job.name))
 
     def submit(self, job: Job) -> Job:
         """Upload what the workspace lacks, and start the job."""

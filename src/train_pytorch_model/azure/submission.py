@@ -97,13 +97,6 @@ class Submission:
     """Experiment under which the portal lists the job."""
     time_limit: options.OptionalInt = None
     """Minutes after which Azure ML ends the training. By default there is no limit."""
-    wait_limit: options.OptionalInt = None
-    (
-        "Minutes to watch the job, which continues afterwards; 0 only submits. By default until it"
-        " ends."
-    )
-    download: OptionalPath = None
-    """Directory to download the trained model to; must be new or empty."""
     register: OptionalName = None
     """Register the trained model under this name, even if submit no longer watches the job."""
     register_components: Switch = False

@@ -13,13 +13,13 @@ from train_pytorch_model.formats.trained_directory import AZUREML_MODEL, differe
 from train_pytorch_model.machine.console import logger
 
 
-def download(service: Service, job: Job, target: Path) -> None:
-    """Download a complete job's model, whole or not at all.
+def download(service: Service, job: Job, target: Path, name: str) -> None:
+    """Download a complete job's model, whole or not at all; `name` is the target's parameter.
 
     Raises `OutputDirectoryError`, `ServiceError`.
     """
     with (
-        owning_directory(target, "download"),
+        owning_directory(target, name),
         tempfile.TemporaryDirectory(dir=target, prefix=".download-") as temporary,
     ):
         model = service.download(job, MODEL_OUTPUT, Path(temporary))

@@ -52,19 +52,30 @@ def follow(service: Service, job: Job, limit_min: int | None) -> None:
         if log is None and phases.status not in WAITING:
             log = LogStream(service, job)
         if log is not None:
-            is_over = phases.status not in ACTIVE
-            log.warn_of_problem(within_s=LAST_LINES_S if is_over else 0.0)
-            if is_over:
+            has_ended = is_over(phases.status)
+            log.warn_of_problem(within_s=LAST_LINES_S if has_ended else 0.0)
+            if has_ended:
                 break
         if limit_min is not None and now - started_at >= 60 * limit_min:
             raise ServiceError(
                 f"Job {job.name} was not complete after {limit_min} minutes. It continues."
             )
         time.sleep(POLL_S)
-    _require_completed(job, phases.status, log.failure)
+    require_completed(job, phases.status, log.failure)
 
 
-def _require_completed(job: Job, status: str, failure: str) -> None:
+def is_over(status: str) -> bool:
+    """Return whether a job in this phase has ended, in any way."""
+    return status not in REASONS
+
+
+def require_completed(job: Job, status: str, failure: str = "") -> None:
+    """Raise `JobFailedError` for a job that has ended otherwise, `ServiceError` before its end."""
+    if not is_over(status):
+        raise ServiceError(
+            f"Job {job.name} is {status}, and its model comes with its end. `job.wait()` waits for"
+            " that."
+        )
     if status != "Completed":
         why = f": {failure}" if failure else ""
         raise JobFailedError(f"Job {job.name} is {status}{why}. Its logs: {job.studio_url}")

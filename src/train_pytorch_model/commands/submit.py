@@ -1,23 +1,19 @@
 """`submit`: train on an Azure ML cluster, from a workstation."""
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
+from train_pytorch_model.azure.local_data import check_local_data
 from train_pytorch_model.azure.rules import check_submission, problems_of_environment
-from train_pytorch_model.azure.submission import DATA, Submission
-from train_pytorch_model.azure.workspace import VARIABLES, Workspace
-from train_pytorch_model.config.options import OptionalName, OptionalPath, Switch
+from train_pytorch_model.azure.submission import Submission
+from train_pytorch_model.azure.workspace_options import WorkspaceOptions
+from train_pytorch_model.config.options import OptionalInt, OptionalPath, Switch
 from train_pytorch_model.errors import ParameterError
-from train_pytorch_model.formats.image_directory import open_image_directory
-from train_pytorch_model.formats.model_directory import open_model_directory
 from train_pytorch_model.formats.outputs import check_output
-from train_pytorch_model.inputs import opening
-from train_pytorch_model.machine.console import logger, set_up
+from train_pytorch_model.machine.console import set_up
 
 
 @dataclass(frozen=True, kw_only=True)
-class Submit(Submission):
+class Submit(WorkspaceOptions, Submission):
     """Train on an Azure ML cluster, from a workstation that is signed in.
 
     DATA is azureml:NAME:VERSION, azureml://…, https://… or a local folder, which is uploaded."""
@@ -27,20 +23,15 @@ class Submit(Submission):
         " --validation-dataset flowers/validation --register flowers --download trained"
     )
 
+    wait_limit: OptionalInt = None
+    (
+        "Minutes to watch the job, which continues afterwards; 0 only submits. By default until it"
+        " ends."
+    )
+    download: OptionalPath = None
+    """Directory to download the trained model to; must be new or empty."""
     dry_run: OptionalPath = None
     """Send nothing; write job.yaml, for az ml job create, and its code to this directory."""
-    subscription_id: OptionalName = None
-    """Subscription of the workspace. By default AZUREML_ARM_SUBSCRIPTION, else from config.json."""
-    resource_group: OptionalName = None
-    """Resource group of the workspace. By default AZUREML_ARM_RESOURCEGROUP, else from config.json.
-    """
-    workspace_name: OptionalName = None
-    """Name of the workspace. By default AZUREML_ARM_WORKSPACE_NAME, else from config.json."""
-    config: OptionalPath = None
-    (
-        "config.json of the workspace; overrides those variables and one found in or above this"
-        " directory."
-    )
     quiet: Switch = False
     """Print warnings, errors and the job's log only."""
 
@@ -53,7 +44,7 @@ class Submit(Submission):
             self._submit()
 
     def _register_components(self) -> None:
-        workspace = self._workspace()
+        workspace = self.workspace()
         problems = "\n".join(problems_of_environment(self))
         if problems:
             raise ParameterError(problems)
@@ -66,16 +57,16 @@ class Submit(Submission):
         check_submission(self)
         self._check_limit_and_outputs()
         if self.dry_run is not None:
-            self._check_local_data()
+            check_local_data(self)
             from train_pytorch_model.stories.write_job import write_job
 
             write_job(self, self.dry_run)
         else:
-            workspace = self._workspace()
-            self._check_local_data()
+            workspace = self.workspace()
+            check_local_data(self)
             from train_pytorch_model.stories.submit import submit
 
-            submit(self, workspace)
+            submit(self, workspace, self.wait_limit, self.download)
 
     def _check_limit_and_outputs(self) -> None:
         if self.wait_limit is not None and self.wait_limit < 0:
@@ -88,34 +79,3 @@ class Submit(Submission):
             check_output(self.download, "download")
         if self.dry_run is not None:
             check_output(self.dry_run, "dry_run")
-
-    def _workspace(self) -> Workspace:
-        options = {name: getattr(self, name) for name in VARIABLES}
-        return Workspace.find(options, self.config, os.environ, Path.cwd())
-
-    def _check_local_data(self) -> None:
-        """Find mistakes that a node would report only after minutes.
-
-        Data in the cloud is not checked.
-        """
-        local = {name: path for name, path in self.data().items() if isinstance(path, Path)}
-        model, training, validation = map(local.get, DATA)
-        if training and validation and model:
-            epochs = self.parameters.epochs
-            inputs = opening.open_training_inputs(model, training, validation, epochs)
-            for warning in inputs.warnings:
-                logger.warning(warning)
-            return
-        if model:
-            open_model_directory(model, opening.UNTRAINED_MODEL)
-        _check_datasets(training, validation)
-
-
-def _check_datasets(training: Path | None, validation: Path | None) -> None:
-    """Open the data sets that are here, together if both are."""
-    if training and validation:
-        opening.open_training_datasets(training, validation)
-    elif training:
-        open_image_directory(training, opening.TRAINING_DATASET).require_labels()
-    elif validation:
-        open_image_directory(validation, opening.VALIDATION_DATASET).require_labels()

@@ -18,7 +18,7 @@ _NOUNS: Mapping[type, str] = {
     str: "a text",
     Path: "a path",
 }
-_PLURALS: Mapping[type, str] = {int: "integers", float: "numbers"}
+_PLURALS: Mapping[type, str] = {int: "integers", float: "numbers", str: "texts"}
 
 
 def typed_values(values: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,7 +66,8 @@ def _expected(kind: Any) -> Iterator[str]:
         yield from map(repr, get_args(kind))
     elif get_origin(kind) is tuple:
         parts = get_args(kind)
-        yield f"{len(parts)} {_PLURALS[parts[0]]}"
+        count = "" if Ellipsis in parts else f"{len(parts)} "
+        yield f"{count}{_PLURALS[parts[0]]}"
     else:
         for part in get_args(kind):
             if part is not NoneType:

@@ -14,36 +14,42 @@ from train_pytorch_model.azure.workspace import Workspace
 from train_pytorch_model.machine.console import logger
 
 
-def submit(submission: Submission, workspace: Workspace) -> None:
-    """Send the job, watch it, and download the trained model.
+def submit(
+    submission: Submission, workspace: Workspace, limit_min: int | None, target: Path | None
+) -> None:
+    """Send the job, watch it, for at most so many minutes, and download the trained model.
 
     Raises `ParameterError`, `ServiceError`, `JobFailedError`, `OutputDirectoryError`.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        write_job_folder(submission, Path(folder))
-        service = Service(workspace)
-        job = send(submission, Path(folder), service)
-
-    if submission.wait_limit == 0:
+    service, job = start(submission, workspace)
+    if limit_min == 0:
         _show_continuing(job, workspace)
         return
     try:
-        follow(service, job, submission.wait_limit)
+        follow(service, job, limit_min)
     except (KeyboardInterrupt, SystemExit, ServiceError):
         _show_continuing(job, workspace)
         raise
 
     if submission.register:
         logger.info(f"The trained model is registered as {submission.register}")
-    if submission.download:
+    if target:
         try:
-            trained_model.download(service, job, submission.download)
+            trained_model.download(service, job, target, "download")
         except BaseException:  # the trained model is still in Azure ML: say how to get it
             state = "is complete. Its model can still be downloaded:"
             _show_commands(job, workspace, state, "download")
             raise
     if submission.register:
-        trained_model.describe(service, job, submission.register, submission.download)
+        trained_model.describe(service, job, submission.register, target)
+
+
+def start(submission: Submission, workspace: Workspace) -> tuple[Service, Job]:
+    """Send the job; return it, and where it is. Raises `ParameterError`, `ServiceError`."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_job_folder(submission, Path(folder))
+        service = Service(workspace)
+        return service, send(submission, Path(folder), service)
 
 
 def _show_continuing(job: Job, workspace: Workspace) -> None:

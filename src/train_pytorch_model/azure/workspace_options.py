@@ -1,0 +1,31 @@
+"""The options that name a workspace, on the command line and in Python."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from train_pytorch_model.azure.workspace import VARIABLES, Workspace
+from train_pytorch_model.config.options import OptionalName, OptionalPath
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkspaceOptions:
+    """The options that name a workspace, on the command line and in Python."""
+
+    subscription_id: OptionalName = None
+    """Subscription of the workspace. By default AZUREML_ARM_SUBSCRIPTION, else from config.json."""
+    resource_group: OptionalName = None
+    """Resource group of the workspace. By default AZUREML_ARM_RESOURCEGROUP, else from config.json.
+    """
+    workspace_name: OptionalName = None
+    """Name of the workspace. By default AZUREML_ARM_WORKSPACE_NAME, else from config.json."""
+    config: OptionalPath = None
+    (
+        "config.json of the workspace; overrides those variables and one found in or above this"
+        " directory."
+    )
+
+    def workspace(self) -> Workspace:
+        """Return the workspace that these options name. Raises `ParameterError`."""
+        options = {name: getattr(self, name) for name in VARIABLES}
+        return Workspace.find(options, self.config, os.environ, Path.cwd())
