@@ -6,6 +6,7 @@ from pathlib import Path
 from train_pytorch_model.config.options import OptionalName, OptionalPath, Switch
 from train_pytorch_model.config.table_options import TableOptions
 from train_pytorch_model.datasets import conversion
+from train_pytorch_model.datasets.correcting import open_corrections
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.machine.console import logger, set_up
 
@@ -37,6 +38,8 @@ class Convert:
     """Column of the CSV with the file names; by default found by its name."""
     label_column: OptionalName = None
     """Column of the CSV with the categories; by default found by its name."""
+    corrections: OptionalPath = None
+    """Table of decisions, as `review` saves it: other categories, and images to leave out."""
     quiet: Switch = False
     """Print warnings and errors only."""
 
@@ -46,12 +49,16 @@ class Convert:
         check_apart(self.output, conversion.OUTPUT, self.input, "input")
         check_output(self.output, conversion.OUTPUT)
         logger.info(f"Reading {self.input}")
+        corrections = open_corrections(self.corrections)
         labels = conversion.Labels(
             labels=self.labels,
             images=self.images,
             columns=TableOptions(file_column=self.file_column, label_column=self.label_column),
         )
-        with conversion.open_source(self.input, self.output, labels) as source:
+        with conversion.open_source(self.input, self.output, labels) as opened:
+            source = opened
+            if corrections:
+                source = conversion.correct_source(opened, corrections)
             images = source.images
             kind = "without categories"
             if images.categories:

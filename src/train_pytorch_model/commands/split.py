@@ -12,11 +12,13 @@ import numpy as np
 from train_pytorch_model.config.options import OptionalPath, Switch, shown_as
 from train_pytorch_model.config.wording import bulleted, counted, out_of_range
 from train_pytorch_model.datasets import grouping, splitting
+from train_pytorch_model.datasets.correcting import Corrections, correct, open_corrections
 from train_pytorch_model.datasets.parts import OUTPUTS, write_parts
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.evaluation.metrics import confidence_interval
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.formats.outputs import check_apart, check_output
+from train_pytorch_model.formats.part_names import PARTS
 from train_pytorch_model.machine.console import logger, set_up
 
 FRACTION = "Fraction of images in the first output"  # the parameter's name in the designer
@@ -61,6 +63,8 @@ class Split:
         "Split each category by the fractions, as far as groups allow, rather than all images"
         " together."
     )
+    corrections: OptionalPath = None
+    """Table of decisions, as `review` saves it: other categories, and images to leave out."""
     quiet: Switch = False
     """Print warnings and errors only."""
 
@@ -70,6 +74,7 @@ class Split:
         set_up(quiet=self.quiet)
         outputs = [output for output in (self.output_1, self.output_2, self.output_3) if output]
         self._check_apart(outputs)
+        corrections = open_corrections(self.corrections)
         images = open_image_directory(self.input, PORT)
         for output, name in zip(outputs, OUTPUTS, strict=False):
             check_output(output, name)
@@ -78,14 +83,24 @@ class Split:
 
         groups = grouping.group_images(images, self.group_by or "")
         parts = splitting.split(images, fractions, self.seed, self.stratified, groups.labels)
-        if images.categories:
-            _warn_of_categories(parts, fractions)
         self._log_plan(images, groups, parts)
+        if corrections:
+            parts = self._correct(parts, corrections)
+        if parts[0].categories:
+            _warn_of_categories(parts, fractions)
         write_parts(parts, outputs)
         for index, (part, output) in enumerate(zip(parts, outputs, strict=True)):
             images_are = counted(len(part), "image is", "images are")
             uncertainty = "" if index == 0 else uncertainty_of(part)
             logger.info(f"{images_are} in {output}{uncertainty}")
+
+    def _correct(
+        self, parts: Sequence[ImageDirectory], corrections: Corrections
+    ) -> list[ImageDirectory]:
+        """Return the parts with the decisions of a table, which move no image between them."""
+        named = dict(zip(PARTS, parts, strict=False))
+        corrected = correct(self.input, named, corrections)
+        return [corrected[part] for part in named]
 
     def _check_apart(self, outputs: Sequence[Path]) -> None:
         """Raise `OutputDirectoryError` if an output is within the input or another output."""

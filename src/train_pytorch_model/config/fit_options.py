@@ -16,7 +16,15 @@ class FitOptions(TableOptions, ModelOptions):
     """The options of `fit`, on the command line and in Python."""
 
     output: OptionalPath = None
-    """Directory for the trained model; must be new or empty. By default FOLDER-model."""
+    (
+        "Directory for the trained model; must be new or empty. By default FOLDER-model, with"
+        " --corrections FOLDER-corrected."
+    )
+    corrections: OptionalPath = None
+    (
+        "Table of decisions, as `review` saves it: other categories, and images to leave out. No"
+        " image is changed."
+    )
     group_by: Annotated[str | None, shown_as("REGEX|parent|none")] = None
     (
         "Of a folder without parts, keep images in one part whose names agree in what this regular"

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 
 from train_pytorch_model.config.table_options import TableOptions
+from train_pytorch_model.datasets.correcting import Corrections, correct
 from train_pytorch_model.errors import InvalidDatasetError
 from train_pytorch_model.formats import image_directory
 from train_pytorch_model.formats.archive import DIRECTORY_FILES, KINDS, Unpacked, extract
@@ -27,6 +28,7 @@ from train_pytorch_model.formats.labelled_folder import LabelledFiles, open_labe
 from train_pytorch_model.formats.marks import create_mark, is_abandoned
 from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.formats.outputs import unfinished_error
+from train_pytorch_model.formats.part_names import TRAINING
 from train_pytorch_model.formats.plain_folders import NestedDataSetError, read_plain_folders
 from train_pytorch_model.formats.reading import INCOMPLETE, META, MalformedFileError
 from train_pytorch_model.formats.schema import image_schema
@@ -135,6 +137,13 @@ def list_unpacked(content: Unpacked, labels: Labels = BY_DEFAULT) -> LabelledFil
 def is_archive(path: Path) -> bool:
     """Whether a path is a file that is called like an archive."""
     return path.name.lower().endswith(tuple(KINDS.split(", "))) and os.path.isfile(path)
+
+
+def correct_source(source: Source, corrections: Corrections) -> Source:
+    """Return the source with the decisions of a table. Raises `InvalidDatasetError`."""
+    images = replace(source.images, root=source.folder)  # an archive's files are in the folder
+    corrected = correct(source.folder, {TRAINING: images}, corrections)[TRAINING]
+    return replace(source, images=replace(corrected, root=source.images.root))
 
 
 def convert(source: Source, output: Path) -> int:

@@ -13,12 +13,14 @@ folder's listing, the same for the same seed.
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from train_pytorch_model.config.table_options import BY_DEFAULT, TableOptions
 from train_pytorch_model.config.wording import assignment, counted, parameter, worded
+from train_pytorch_model.datasets.correcting import Corrections, correct, join_training
 from train_pytorch_model.datasets.grouping import group_images
 from train_pytorch_model.datasets.kept_split import split_as_before
 from train_pytorch_model.datasets.unused_folders import count_images, warn_of_unused
@@ -63,16 +65,21 @@ def open_parts(
     columns: TableOptions = BY_DEFAULT,
     group_by: str = "",
     earlier: Mapping[str, str] = NO_EARLIER,
+    corrections: Corrections | None = None,
 ) -> Parts:
     """Open the parts; split off 80/10/10 or 60/20/20 what is missing.
 
     What is split off keeps the groups of `group_images`. Images that an `earlier` split had, by
-    file name, stay in its parts. Raises `InvalidDatasetError`,
+    file name, stay in its parts. They are split by the categories that they had before any
+    `corrections`, so that these move no image. Raises `InvalidDatasetError`,
     `NotLabeledDatasetError`, `ParameterError`.
     """
-    folder = _seen_through(folder)
-    own_parts = _open_own_parts(folder, columns)
+    inner = _seen_through(folder)
+    own_parts = _open_own_parts(inner, columns)
     parts = {part: without_damaged_categories(images) for part, images in own_parts.items()}
+    if corrections and not parts[TRAINING].categories:  # the table is all that labels them
+        parts = correct(folder, {TRAINING: parts[TRAINING]}, corrections)
+        corrections = None
     parts[TRAINING].require_labels(HINT)
     for part in _unlabelled(parts):
         logger.warning(_about_unlabelled(parts.pop(part), part))
@@ -81,6 +88,9 @@ def open_parts(
         parts |= _split_off(parts[TRAINING], missing, seed, group_by, earlier)
     elif group_by:
         logger.warning(f"{parameter('group_by')} changes nothing: {folder} has all parts already.")
+    if corrections:
+        place = partial(_place_by_groups, group_by) if missing else join_training
+        parts = correct(folder, parts, corrections, place)
     return Parts(
         replace(parts[TRAINING], port=TRAINING_DATASET),
         replace(parts[VALIDATION], port=VALIDATION_DATASET),
@@ -231,6 +241,26 @@ def _split_off(
         for part, images in zip(missing, split_off, strict=True)
     }
     return {TRAINING: rest, **parts}
+
+
+def _place_by_groups(
+    group_by: str, joining: ImageDirectory, parts: Mapping[str, ImageDirectory]
+) -> Sequence[str]:
+    """Return the part of each image that joins: where images of its group are held out, if any."""
+    together = [*parts.values(), joining]
+    names = Packer(name for images in together for name in images.file_names).finish()
+    rows = np.concatenate([images.rows for images in together])
+    class_indices = np.concatenate([images.class_indices for images in together])
+    whole = replace(joining, file_names=names, class_indices=class_indices, rows=rows)
+    groups = group_images(whole, group_by, by_twins=len(whole) <= MAX_COMPARED).labels
+    num_known = len(whole) - len(joining)
+    known = [name for name, images in parts.items() for _ in range(len(images))]
+    held_out = {
+        group: part
+        for group, part in zip(groups[:num_known].tolist(), known, strict=True)
+        if part != TRAINING
+    }
+    return [held_out.get(group, TRAINING) for group in groups[num_known:].tolist()]
 
 
 def _about_twins(num_twins: int, num_images: int) -> str:

@@ -69,6 +69,7 @@ class ImageDirectory(Listing):
     port: str  # its name in messages, such as `Training dataset`
     # (N,), int64: the index of the item in `images.lst` or in the listing, counted from 0.
     rows: np.ndarray
+    is_relabelled: bool = False  # whether categories differ from what the list says
 
     @property
     def title(self) -> str:
@@ -197,6 +198,15 @@ class ImageDirectory(Listing):
         if not self._is_copy:
             yield from map(self.converted_row, range(len(self)))
             return
+        if not self.is_relabelled:
+            yield from self._read_list()
+            return
+        label = schema.label_column(self.read_schema())
+        for row, class_index in zip(self._read_list(), self.class_indices.tolist(), strict=False):
+            yield row | {label: self.categories[class_index]}
+
+    def _read_list(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows of the list as they are. Raises `InvalidDatasetError`."""
         list_name = str(reading.read_yaml(self.root / META)["image_list"])
         following = 0  # the row of the next line
         with (self.root / list_name).open("rb") as file:
@@ -238,7 +248,8 @@ class ImageDirectory(Listing):
         if not self._is_copy:
             return schema.image_schema(self.categories)
         meta = reading.read_yaml(self.root / META)
-        return reading.read_json(self.root / meta["schema"], dict[str, Any])
+        content = reading.read_json(self.root / meta["schema"], dict[str, Any])
+        return schema.with_categories(content, self.categories) if self.is_relabelled else content
 
     def fingerprint(self) -> str:
         """Return the sha256 of the categories, the file names and the class indices."""

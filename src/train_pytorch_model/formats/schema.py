@@ -137,12 +137,30 @@ def image_schema(categories: Sequence[str]) -> dict[str, Any]:
     }
     columns = [image, column_attributes("id", "Numeric", "int64", is_feature=False)]
     if categories:
-        declared = [{"id": index, "name": name} for index, name in enumerate(categories)]
-        columns.append(
-            column_attributes(CATEGORY_COLUMN, "String", "str", is_feature=False)
-            | {"properties": {"annotation_type": CLASSIFICATION, "categories": declared}}
-        )
+        columns.append(_category_column(CATEGORY_COLUMN, categories))
     return {"columnAttributes": columns}
+
+
+def _category_column(name: str, categories: Sequence[str]) -> dict[str, Any]:
+    declared = [{"id": index, "name": category} for index, category in enumerate(categories)]
+    properties = {"annotation_type": CLASSIFICATION, "categories": declared}
+    return column_attributes(name, "String", "str", is_feature=False) | {"properties": properties}
+
+
+def with_categories(content: Mapping[str, Any], categories: Sequence[str]) -> dict[str, Any]:
+    """Return a checked schema that declares these categories instead of its own, if any."""
+    label = label_column(content) or CATEGORY_COLUMN
+    others = [column for column in content["columnAttributes"] if column["name"] != label]
+    return {**content, "columnAttributes": [*others, _category_column(label, categories)]}
+
+
+def label_column(content: Mapping[str, Any]) -> str:
+    """Return the name of the column of the categories of a checked schema; empty without one."""
+    for column in content["columnAttributes"]:
+        properties = column.get("properties") or {}
+        if properties.get("annotation_type") == CLASSIFICATION:
+            return str(column["name"])
+    return ""
 
 
 def image_column(content: Mapping[str, Any]) -> tuple[str, str]:

@@ -10,7 +10,9 @@ from train_pytorch_model.formats.part_names import parts_of
 from train_pytorch_model.formats.table_rows import JSON_SUFFIX, TABLE_SUFFIXES
 
 TABLES = ("metadata.jsonl", "metadata.csv", "labels.csv")  # looked for in a folder, in this order
-NO_TABLES = frozenset({"sample_submission", "samplesubmission", "submission", "split", "scores"})
+NO_TABLES = frozenset(
+    {"sample_submission", "samplesubmission", "submission", "split", "scores", "corrections"}
+)
 SPREADSHEETS = frozenset({".xlsx", ".xls", ".xlsm", ".ods", ".numbers"})
 
 

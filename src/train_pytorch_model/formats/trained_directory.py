@@ -7,6 +7,7 @@ report.html           the report
 model_card.md         the model card
 azureml_model.yaml    registers the model in Azure ML
 evaluation/           of `fit`, the evaluation of the test images
+corrections.csv       of `fit`, the decisions by which its images were corrected, if any
 """
 
 import json

@@ -49,6 +49,7 @@ class OpenedInputs:
     # The options by which `fit` makes the untrained model when it needs it, and their sha256.
     made_with: str = ""
     made_by: str = ""
+    corrections: str = ""  # the table of decisions by which `fit` has corrected the images
 
     @property
     def categories(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from train_pytorch_model.datasets.split_table import SPLIT, write_split
 from train_pytorch_model.errors import OutputDirectoryError
 from train_pytorch_model.evaluation.metrics import Evaluation
 from train_pytorch_model.formats import schema, trained_directory, writing
+from train_pytorch_model.formats.corrections import CORRECTIONS
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.model_directory import MODEL, write_spec
 from train_pytorch_model.formats.outputs import unfinished_error, writing_directory
@@ -140,6 +141,8 @@ def _build(root: Path, plan: Plan, state: State, examination: Examination | None
     write_mlflow_model(root, plan, state)
     if inputs.test is not None:
         write_split(root / SPLIT, Parts(inputs.training, inputs.validation, inputs.test))
+    if inputs.corrections:
+        (root / CORRECTIONS).write_text(inputs.corrections, encoding="utf-8", newline="\n")
     if state.progress.unreadable_images:
         rows = writing.table_of(UnreadableImage, state.progress.unreadable_images)
         writing.write_csv(root / UNREADABLE_IMAGES, rows)

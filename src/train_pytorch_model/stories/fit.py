@@ -20,6 +20,7 @@ from train_pytorch_model.config.options import arguments_of
 from train_pytorch_model.config.table_options import columns_of
 from train_pytorch_model.config.wording import flag, for_fit, parameter
 from train_pytorch_model.datasets.conversion import is_archive
+from train_pytorch_model.datasets.correcting import open_corrections
 from train_pytorch_model.datasets.one_folder import Parts, open_parts
 from train_pytorch_model.datasets.overview import describe_parts
 from train_pytorch_model.datasets.split_table import SPLIT, describe_changes, read_split
@@ -82,7 +83,7 @@ def fit(
     logger.info(f"Train PyTorch Model {__version__}")
     check_model_options(options)
     check_start_options(options)
-    model = options.output or beside(folder, "model")
+    model = options.output or beside(folder, "corrected" if options.corrections else "model")
     check_apart(model, OUTPUT, folder, "folder")
     if is_archive(folder):
         check_apart(model, OUTPUT, beside(folder, "images"), "folder")
@@ -123,12 +124,14 @@ def fit(
 def _open(folder: Path, model: Path, options: FitOptions) -> OpenedInputs | None:
     """Open the images and make the untrained model; None if this same call has done everything."""
     parameters = options.parameters
+    corrections = open_corrections(options.corrections)
     parts = open_parts(
         _images_of(folder),
         parameters.random_seed,
         columns_of(options),
         options.group_by or "",
-        _earlier_split(options.start_from),
+        _earlier_split(options.start_from or _earlier_model(folder, model, options)),
+        corrections,
     )
     told = _tell(folder, parts)
     training, validation = opening.with_same_categories(parts.training, parts.validation)
@@ -150,7 +153,14 @@ def _open(folder: Path, model: Path, options: FitOptions) -> OpenedInputs | None
         inputs = opening.training_inputs(untrained, training, validation, parameters.epochs)
         made_with = _made_with(options, untrained)
         warnings = tuple(warning for warning in inputs.warnings if warning not in told)
-        inputs = replace(inputs, test=test, made_by=made_by, made_with=made_with, warnings=warnings)
+        inputs = replace(
+            inputs,
+            test=test,
+            made_by=made_by,
+            made_with=made_with,
+            warnings=warnings,
+            corrections=corrections.text if corrections else "",
+        )
         compared = Parts(inputs.training, inputs.validation, parts.test)
         if prepare_output(
             model,
@@ -235,6 +245,14 @@ def _earlier_split(start_from: Path | None) -> dict[str, str]:
             " out: the evaluation may be too good."
         )
     return {row.file_name: row.part for row in rows}
+
+
+def _earlier_model(folder: Path, model: Path, options: FitOptions) -> Path | None:
+    """Return the model that corrections are about; None without corrections or such a model."""
+    if options.corrections is None:
+        return None
+    earlier = [model, beside(folder, "model"), beside(folder, "corrected")]
+    return next((path for path in earlier if _is_complete(path)), None)
 
 
 def _made_with(options: FitOptions, initial: ModelDirectory) -> str:
