@@ -26,7 +26,9 @@ from train_pytorch_model.config.options import assemble, options_in
 from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.config.table_options import TableOptions
 from train_pytorch_model.config.train_config import TrainConfig
+from train_pytorch_model.formats.outputs import check_output
 from train_pytorch_model.formats.reading import META, MalformedFileError
+from train_pytorch_model.formats.replacing import EVALUATED
 from train_pytorch_model.formats.trained_directory import EVALUATION, REPORT
 from train_pytorch_model.image_classifier.predictions import PROBABILITY_PREFIX
 from train_pytorch_model.inputs.scoring import open_evaluation_inputs, open_trained_model
@@ -177,10 +179,12 @@ class Model:
         label_column: str | None = None,
         file_column: str | None = None,
         split_column: str | None = None,
+        overwrite: bool = False,
     ) -> Evaluated:
         """Measure the model on a folder of labelled images, or on the images of a table.
 
-        `output` is a directory for the tables and the page; by default they are not kept. The
+        `output` is a directory for the tables and the page; by default they are not kept; with
+        `overwrite`, a whole evaluation there is replaced. The
         columns are those of the table; with `split_column`, only the images of the test count.
         Raises `InvalidDatasetError`, `NotLabeledDatasetError`, `OutputDirectoryError`.
         """
@@ -199,7 +203,8 @@ class Model:
         temporary_folder = TemporaryDirectory()
         with temporary_folder as temporary, kept_random_state(), shown_on_console(quiet=True):
             root = Path(temporary, "evaluation") if output is None else path_of("output", output)
-            evaluate(inputs, root, World(0, 1, 0, 1, best_device()))
+            check_output(root, "output", kind=EVALUATED, overwrite=overwrite)
+            evaluate(inputs, root, World(0, 1, 0, 1, best_device()), overwrite=overwrite)
             return read_evaluation(root)
 
     def register(self, name: str, **workspace: Any) -> str:

@@ -121,14 +121,18 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(trained: Trained, tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_existing_file_is_never_overwritten(trained: Trained, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [(), ("--overwrite",)])
+def test_a_file_of_the_user_is_never_overwritten(
+    trained: Trained, tmp_path: Path, options: tuple[str, ...]
+) -> None:
     output = tmp_path / "model.onnx"
     output.write_text("mine")
     ended = run_program(
-        "export", "--trained-model", trained.output, "--format", "onnx", "--output", output
-    )
+        "export", "--trained-model", trained.output, "--format", "onnx", "--output", output,
+        *options,
+    )  # fmt: skip
     assert_refused(
-        ended, 2, "OutputDirectoryError: --output", "exists. Nothing is ever overwritten."
+        ended, 2, "OutputDirectoryError: --output", "export has not written it. Name another."
     )
     assert output.read_text() == "mine"
 

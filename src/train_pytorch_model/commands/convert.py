@@ -8,6 +8,7 @@ from train_pytorch_model.config.table_options import TableOptions
 from train_pytorch_model.datasets import conversion
 from train_pytorch_model.datasets.correcting import open_corrections
 from train_pytorch_model.formats.outputs import check_apart, check_output
+from train_pytorch_model.formats.replacing import IMAGES
 from train_pytorch_model.machine.console import logger, set_up
 
 
@@ -40,6 +41,8 @@ class Convert:
     """Column of the CSV with the categories; by default found by its name."""
     corrections: OptionalPath = None
     """Table of decisions, as `review` saves it: other categories, and images to leave out."""
+    overwrite: Switch = False
+    """Replace the ImageDirectory in the output, if it is whole, once the new one is complete."""
     quiet: Switch = False
     """Print warnings and errors only."""
 
@@ -47,7 +50,7 @@ class Convert:
         """Check the input, then convert."""
         set_up(quiet=self.quiet)
         check_apart(self.output, conversion.OUTPUT, self.input, "input")
-        check_output(self.output, conversion.OUTPUT)
+        check_output(self.output, conversion.OUTPUT, kind=IMAGES, overwrite=self.overwrite)
         logger.info(f"Reading {self.input}")
         corrections = open_corrections(self.corrections)
         labels = conversion.Labels(
@@ -64,5 +67,5 @@ class Convert:
             if images.categories:
                 kind = f"of {len(images.categories):,} categories"
             logger.info(f"Converting {len(images):,} images {kind}")
-            written = conversion.convert(source, self.output)
+            written = conversion.convert(source, self.output, self.overwrite)
         logger.info(f"The {written:,} images are in {self.output}")

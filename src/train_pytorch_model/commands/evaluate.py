@@ -10,6 +10,7 @@ from train_pytorch_model.config.table_options import TableOptions, columns_of
 from train_pytorch_model.config.wording import counted
 from train_pytorch_model.evaluation.directory import PAGE
 from train_pytorch_model.evaluation.summary import log_summary
+from train_pytorch_model.formats.replacing import EVALUATED
 from train_pytorch_model.inputs import scoring
 from train_pytorch_model.inputs.scoring import ScoringInputs
 from train_pytorch_model.machine.console import logger
@@ -31,12 +32,22 @@ class Evaluate(TableOptions, OnImages):
     )
     output: Path
     """Directory for evaluation.html, metrics.json and CSV tables; must be new or empty."""
+    overwrite: Switch = False
+    """Replace the evaluation in the output, if it is whole, once the new one is complete."""
     quiet: Switch = False
     """Print warnings and errors only."""
 
     def run(self) -> None:
         """Evaluate, and print the main metrics."""
-        self.predict("evaluate", self._evaluate, self._open_inputs, "output", self.quiet)
+        self.predict(
+            "evaluate",
+            self._evaluate,
+            self._open_inputs,
+            "output",
+            EVALUATED,
+            overwrite=self.overwrite,
+            quiet=self.quiet,
+        )
 
     def _open_inputs(self, trained_model: Path, dataset: Path) -> ScoringInputs:
         inputs = scoring.open_evaluation_inputs(trained_model, dataset, columns_of(self))
@@ -48,7 +59,7 @@ class Evaluate(TableOptions, OnImages):
     def _evaluate(self, inputs: ScoringInputs, world: "World") -> None:
         from train_pytorch_model.stories.evaluate import evaluate
 
-        evaluation = evaluate(inputs, self.output, world)
+        evaluation = evaluate(inputs, self.output, world, overwrite=self.overwrite)
         if evaluation is not None:
             log_summary(evaluation, inputs.spec.categories)
             logger.info(f"The evaluation is in {self.output}/{PAGE}")

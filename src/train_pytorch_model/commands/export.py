@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from train_pytorch_model.config.options import OptionalInt, OptionalPath, Switch, shown_as
 from train_pytorch_model.errors import ParameterError
+from train_pytorch_model.export.output_file import check_file
 from train_pytorch_model.formats.image_directory import ImageDirectory
-from train_pytorch_model.formats.outputs import check_new
 from train_pytorch_model.inputs import scoring
 from train_pytorch_model.machine.console import logger, set_up
 
@@ -57,6 +57,8 @@ class Export:
         "Side of the input in px. Only for model directories from the designer, which do not"
         " record it."
     )
+    overwrite: Switch = False
+    """Replace the output, if export has written it, once the new file is complete."""
     quiet: Switch = False
     """Print warnings and errors only."""
 
@@ -78,7 +80,9 @@ class Export:
         quantization = None
         if calibration is not None:
             quantization = Quantization(calibration, self.max_accuracy_loss)
-        difference, check = export(model, spec, self.output, self.input, images, quantization)
+        difference, check = export(
+            model, spec, self.output, self.input, images, quantization, self.overwrite
+        )
         logger.info(
             f"{self.output}: {spec.architecture}, {len(spec.categories)} categories,"
             f" {spec.framing.height} x {spec.framing.width} px, opset {OPSET}; its probabilities"
@@ -94,7 +98,7 @@ class Export:
                 f"--output {self.output} is named like a file of PyTorch, and export writes ONNX."
                 f" Give --output {self.output.with_suffix('.onnx')}."
             )
-        check_new(self.output)
+        check_file(self.output, self.overwrite)
         if self.quantize and not self.calibration:
             raise ParameterError(f"{QUANTIZE_AND_CALIBRATION}; it is missing.")
         if self.calibration and not self.quantize:

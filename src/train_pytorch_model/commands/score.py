@@ -21,6 +21,7 @@ from train_pytorch_model.datasets.conversion import unpacked
 from train_pytorch_model.distributed.processes import on_this_host, run_in_processes
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats.outputs import check_apart, check_output
+from train_pytorch_model.formats.replacing import SCORED
 from train_pytorch_model.image_classifier import predictions
 from train_pytorch_model.inputs import scoring
 from train_pytorch_model.inputs.scoring import ScoringInputs
@@ -51,9 +52,15 @@ class OnImages:
         story: "Callable[[ScoringInputs, World], None]",
         open_inputs: Callable[[Path, Path], ScoringInputs],
         output_name: str,
+        kind: str,
+        *,
+        overwrite: bool,
         quiet: bool,
     ) -> None:
-        """Run the story on the inputs, unpacked if necessary; `output_name` is a field."""
+        """Run the story on the inputs, unpacked if necessary.
+
+        `output_name` is a field, whose directory will be of this `kind`.
+        """
         is_main = rank_of(os.environ) == 0
         output = getattr(self, output_name)
         set_up(is_main, quiet)
@@ -61,7 +68,7 @@ class OnImages:
 
         def open_and_check() -> ScoringInputs:
             inputs = open_inputs(self.trained_model, path)
-            check_output(output, output_name, by_writing=is_main)
+            check_output(output, output_name, is_main, kind=kind, overwrite=overwrite)
             return inputs
 
         def story_on_this_host(inputs: ScoringInputs, world: "World") -> None:
@@ -112,6 +119,8 @@ class Score(OnImages):
     """Label images `unknown` that are less like the training images than most validation images."""
     known_fraction: float = predictions.DEFAULT_KNOWN_FRACTION
     """With --unknown, the fraction of the validation images that would not be unknown."""
+    overwrite: Switch = False
+    """Replace the scores in the output, if it is whole, once the new one is complete."""
     quiet: Switch = False
     """Print warnings and errors only."""
 
@@ -119,7 +128,15 @@ class Score(OnImages):
         """Score the images, and print the accuracy if they are labelled."""
         self._check_numbers()
         self._threshold()
-        self.predict("score", self._score, self._open, "scored_dataset", self.quiet)
+        self.predict(
+            "score",
+            self._score,
+            self._open,
+            "scored_dataset",
+            SCORED,
+            overwrite=self.overwrite,
+            quiet=self.quiet,
+        )
 
     def _open(self, trained_model: Path, dataset: Path) -> ScoringInputs:
         """Open both. Raises what `open_scoring_inputs` raises, and `ParameterError`."""
@@ -164,6 +181,7 @@ class Score(OnImages):
             num_to_label=self.num_to_label if self.rank_by else 0,
             num_to_explain=self.explain,
             threshold=self._threshold(),
+            overwrite=self.overwrite,
         )
         summary = score(inputs, self.scored_dataset, options, world)
         if summary is not None:

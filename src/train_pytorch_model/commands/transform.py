@@ -9,6 +9,7 @@ from typing import Literal
 from train_pytorch_model.config.options import Switch
 from train_pytorch_model.config.wording import flag, out_of_range
 from train_pytorch_model.errors import ParameterError
+from train_pytorch_model.formats import replacing
 from train_pytorch_model.formats import transformation_directory as directory
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.outputs import check_apart, check_output
@@ -84,6 +85,8 @@ class InitTransformation:
     """Convert a tenth of the images to greyscale. Training only."""
     random_perspective: Switch = False
     """Distort the perspective of half of the images. Training only."""
+    overwrite: Switch = False
+    """Replace the transformation in the output, if it is whole, once the new one is complete."""
     quiet: Switch = False
     """Print warnings and errors only."""
 
@@ -93,9 +96,9 @@ class InitTransformation:
         problems = list(self._problems())
         if problems:
             raise ParameterError("\n".join(problems))
-        check_output(self.output, OUTPUT)
+        check_output(self.output, OUTPUT, kind=replacing.TRANSFORMATION, overwrite=self.overwrite)
         operations = [self._operation(switch) for switch in SWITCHES if getattr(self, switch)]
-        directory.write_transformation(self.output, operations, OUTPUT)
+        directory.write_transformation(self.output, operations, OUTPUT, self.overwrite)
         names = ", ".join(operation.name for operation in operations)
         logger.info(f"The image transformation is in {self.output}: {names}")
 
@@ -169,6 +172,8 @@ class Transform:
     """ImageDirectory of PNG files to write; must be new or empty."""
     random_seed: int = 1
     """Any integer. The same seed and images give the same output."""
+    overwrite: Switch = False
+    """Replace the ImageDirectory in the output, if it is whole, once the new one is complete."""
     quiet: Switch = False
     """Print warnings and errors only."""
 
@@ -180,7 +185,7 @@ class Transform:
         if self.mode == "inference":
             transformation = transformation.for_inference()
         images = without_damaged_categories(open_image_directory(self.input, IMAGES))
-        check_output(self.output, OUTPUT)
+        check_output(self.output, OUTPUT, kind=replacing.IMAGES, overwrite=self.overwrite)
         for warning in images.warnings():
             logger.warning(warning)
         unreadable = read_headers(images).unreadable
@@ -190,6 +195,12 @@ class Transform:
         from train_pytorch_model.stories.transform import transform
 
         written = transform(
-            images, unreadable_images, transformation, self.random_seed, self.output, OUTPUT
+            images,
+            unreadable_images,
+            transformation,
+            self.random_seed,
+            self.output,
+            OUTPUT,
+            self.overwrite,
         )
         logger.info(f"The {written:,} transformed images are in {self.output}")

@@ -146,14 +146,16 @@ def correct_source(source: Source, corrections: Corrections) -> Source:
     return replace(source, images=replace(corrected, root=source.images.root))
 
 
-def convert(source: Source, output: Path) -> int:
+def convert(source: Source, output: Path, overwrite: bool = False) -> int:
     """Write an ImageDirectory of the source; return how many images it has.
+
+    It may `overwrite` another one.
 
     Raises `InvalidDatasetError` for none, `OutputDirectoryError`.
     """
     images, schema = source.images, image_schema(source.images.categories)
     unreadable: dict[int, str] = {}
-    with image_directory.writing_image_directory(output, schema, OUTPUT) as writer:
+    with image_directory.writing_image_directory(output, schema, OUTPUT, overwrite) as writer:
 
         def copy(index: int) -> str:
             """Copy or move an image; return why it is left out, or an empty text.

@@ -14,6 +14,7 @@ INPUTS = {
     "file": "the bytes of a JPEG or PNG, uint8; EXIF orientation is applied, transparency is"
     " ignored, and interlaced PNG is not supported",
 }
+PRODUCER = "train-pytorch-model "  # begins a value that each exported file has
 RESIZES = {
     "crop": "aspect ratio kept, then centre crop",
     "pad": "aspect ratio kept, then padding with the pixels of the edges",
@@ -36,7 +37,7 @@ def metadata(spec: ClassifierSpec, input_kind: Input) -> dict[str, str]:
         "normalized": "inside the program",
     }
     return {
-        "producer": f"train-pytorch-model {__version__}",
+        "producer": f"{PRODUCER}{__version__}",
         "architecture": spec.architecture,
         "class_names": json.dumps(spec.categories),
         "preprocessing": json.dumps(preprocessing),

@@ -337,9 +337,9 @@ def images_of(images: Listing, root: Path, port: str) -> ImageDirectory:
 
 @contextmanager
 def writing_image_directory(
-    path: Path, schema_content: Mapping[str, Any], name: str
+    path: Path, schema_content: Mapping[str, Any], name: str, overwrite: bool = False
 ) -> "Iterator[ImageDirectoryWriter]":
-    """Open a new or empty directory to fill, for a `with`.
+    """Open a new or empty directory to fill, for a `with`, or one to `overwrite` when it is.
 
     Raises `OutputDirectoryError`, also for an `OSError` within.
     """
@@ -350,7 +350,7 @@ def writing_image_directory(
         "samples": schema.SAMPLES,
         "schema": schema.SCHEMA,
     }
-    with writing_directory(path, meta, name) as root:
+    with writing_directory(path, meta, name, overwrite=overwrite) as root:
         with (root / IMAGE_LIST).open("w", encoding="ascii") as lines:
             writer = ImageDirectoryWriter(root, schema_content, lines)
             yield writer

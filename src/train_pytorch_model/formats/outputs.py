@@ -14,10 +14,18 @@ from stat import S_ISDIR
 from tempfile import TemporaryFile
 from typing import Any
 
-from train_pytorch_model.config.wording import parameter
+from train_pytorch_model.config.wording import parameter, quoted
 from train_pytorch_model.errors import OutputDirectoryError, UnfinishedOutputError
 from train_pytorch_model.formats.marks import create_mark, is_abandoned, take_over, writer_in
 from train_pytorch_model.formats.reading import INCOMPLETE, META
+from train_pytorch_model.formats.replacing import (
+    NOUNS,
+    check_replaceable,
+    clear_replacement,
+    is_replaceable,
+    replace_directory,
+    replacement_of,
+)
 from train_pytorch_model.formats.run_folder import LOCK, OUTPUT_PARAMETER, RunFolder
 from train_pytorch_model.formats.writing import read_back, write_yaml
 from train_pytorch_model.machine.console import logger
@@ -31,21 +39,34 @@ FILE_SUFFIXES = frozenset(
 SHOWN = 3  # entries of a directory that is not empty
 
 
-def check_output(path: Path, name: str, by_writing: bool = True, token: str = "") -> None:
+def check_output(
+    path: Path,
+    name: str,
+    by_writing: bool = True,
+    token: str = "",
+    kind: str = "",
+    overwrite: bool = False,
+) -> None:
     """Raise `OutputDirectoryError` unless `path` can become an output directory.
 
     Leaves nothing behind. `name` is the parameter that names it. Of several processes, one tests it
     `by_writing` and the others only inspect it. An unfinished output of a writer with the same
-    `token`, or of a process of this host that has ended, is accepted.
+    `token`, or of a process of this host that has ended, is accepted; and a whole result of `kind`,
+    if the verb can `overwrite` one and is told to.
     """
     title = f"{parameter(name)} {path}"
     try:
+        if overwrite and by_writing:
+            clear_replacement(path, kind)
+        if kind and _is_kept(path, name, token, kind, overwrite):
+            check_output(replacement_of(path), name, by_writing)
+            return
         _check_is_no_file(path, title)
         if is_unfinished(path, token) or is_abandoned(path / INCOMPLETE):
             return
         _check_is_empty(path, title)
         if not token:
-            _check_no_training(path, name)
+            check_no_training(path, name)
         if by_writing:
             where = next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
             with TemporaryFile(prefix=PROBE, dir=where):
@@ -55,6 +76,27 @@ def check_output(path: Path, name: str, by_writing: bool = True, token: str = ""
             f"{title} cannot be written: {error.strerror or error}. Name a directory that is new or"
             " empty."
         ) from error
+
+
+def _is_kept(path: Path, name: str, token: str, kind: str, overwrite: bool) -> bool:
+    """Return whether a result is in the way that is to be replaced.
+
+    Raises `OutputDirectoryError` for one that is not to be, or cannot.
+    """
+    if is_unfinished(path, token) or is_abandoned(path / INCOMPLETE):
+        return False
+    entries = _entries(path) if os.path.isdir(path) else []
+    if not entries or INCOMPLETE in entries:
+        return False
+    if overwrite:
+        check_replaceable(path, name, kind)
+        return True
+    if is_replaceable(path, kind):
+        raise OutputDirectoryError(
+            f"{parameter(name)} {path} holds a finished {NOUNS[kind]}. {quoted('overwrite')}"
+            f" replaces it once the new one is complete. Or name another {quoted(name)}."
+        )
+    return False
 
 
 def _check_is_no_file(path: Path, title: str) -> None:
@@ -77,8 +119,7 @@ def _check_is_empty(path: Path, title: str) -> None:
         first = ", ".join(entries[:SHOWN])
         more = " …" if len(entries) > SHOWN else ""
         raise OutputDirectoryError(
-            f"{title} is not empty: it holds {first}{more}."
-            " Nothing is ever overwritten; name a directory that is new or empty."
+            f"{title} is not empty: it holds {first}{more}. Name a directory that is new or empty."
         )
 
 
@@ -91,15 +132,6 @@ def _unfinished_elsewhere(path: Path, title: str) -> OutputDirectoryError:
         " program that is running, or was stopped. Wait for it, delete the directory, or name"
         " another."
     )
-
-
-def check_new(path: Path) -> None:
-    """Raise `OutputDirectoryError` if the output, a file, exists."""
-    _check_no_training(path, "output")
-    if os.path.lexists(path):
-        raise OutputDirectoryError(
-            f"{parameter('output')} {path} exists. Nothing is ever overwritten."
-        )
 
 
 def check_apart(path: Path, name: str, other: Path, other_name: str) -> None:
@@ -128,13 +160,32 @@ def is_unfinished(path: Path, token: str) -> bool:
 
 @contextmanager
 def writing_directory(
-    path: Path, meta: Mapping[str, Any], name: str, token: str = ""
+    path: Path, meta: Mapping[str, Any], name: str, token: str = "", overwrite: bool = False
 ) -> Iterator[Path]:
-    """Own the directory `path` to fill it, like `owning_directory`; `_meta.yaml` completes it."""
-    with owning_directory(path, name, token):
-        yield path
-        text = write_yaml(path / META, meta)
-        read_back(path / META, hashlib.sha256(text.encode()).hexdigest())
+    """Own the directory `path` to fill it, like `owning_directory`; `_meta.yaml` completes it.
+
+    If a complete one is there to `overwrite`, it is replaced then. Yields the directory to fill.
+    """
+    replaces = overwrite and (path / META).exists()
+    target = replacement_of(path) if replaces else path
+    with owning_directory(target, name, token):
+        yield target
+        text = write_yaml(target / META, meta)
+        read_back(target / META, hashlib.sha256(text.encode()).hexdigest())
+    if replaces:
+        _replace(path, target, name, meta["type"])
+
+
+def _replace(path: Path, replacement: Path, name: str, kind: str) -> None:
+    """Put a complete result in the place of another, unless that has been changed meanwhile."""
+    try:
+        check_replaceable(path, name, kind)
+        replace_directory(path, replacement, kind)
+    except (OSError, OutputDirectoryError) as error:
+        shutil.rmtree(replacement, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise unfinished_error(path, name, error) from error
+        raise
 
 
 @contextmanager
@@ -191,7 +242,7 @@ def _mark(path: Path, name: str, token: str) -> None:
     _create_mark(path, name, token)
     is_ours = False
     try:
-        _check_no_training(path, name)
+        check_no_training(path, name)
         is_ours = _entries(path) == [INCOMPLETE]
     finally:
         if not is_ours:  # an owner has come and completed it since the check
@@ -220,7 +271,7 @@ def _entries(path: Path) -> list[str]:
     return []
 
 
-def _check_no_training(path: Path, name: str) -> None:
+def check_no_training(path: Path, name: str) -> None:
     """Raise `OutputDirectoryError` if a training will write its model to this output."""
     if name == OUTPUT_PARAMETER:
         return

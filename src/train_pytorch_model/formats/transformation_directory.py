@@ -267,7 +267,9 @@ def open_transformation(path: Path, port: str) -> Transformation:
         raise InvalidTransformationDirectoryError(title, str(error), HINT) from error
 
 
-def write_transformation(path: Path, operations: Sequence[Operation], name: str) -> None:
+def write_transformation(
+    path: Path, operations: Sequence[Operation], name: str, overwrite: bool = False
+) -> None:
     """Write the directory. Raises `OutputDirectoryError`."""
     entries = []
     for operation in operations:
@@ -279,7 +281,7 @@ def write_transformation(path: Path, operations: Sequence[Operation], name: str)
             arguments = int(number) if number == int(number) else number
         entries.append([operation.name, arguments])
     meta = {"type": TYPE, "extension": {}, "transform_type": IMAGE}
-    with writing_directory(path, meta, name) as root:
+    with writing_directory(path, meta, name, overwrite=overwrite) as root:
         write_json(root / TRANSFORMS, entries)
 
 

@@ -10,7 +10,7 @@ from train_pytorch_model.errors import OutputDirectoryError
 from train_pytorch_model.formats import trained_directory
 from train_pytorch_model.formats.fingerprint import differing_options
 from train_pytorch_model.formats.outputs import check_output
-from train_pytorch_model.formats.replacing import check_replaceable
+from train_pytorch_model.formats.replacing import TRAINED, check_replaceable
 from train_pytorch_model.formats.run_folder import OUTPUT_PARAMETER, RunFolder
 from train_pytorch_model.inputs.opening import OpenedInputs
 from train_pytorch_model.machine.console import logger
@@ -52,7 +52,9 @@ def prepare_output(
     if is_main and not fresh and run.restore_from_output():
         logger.info(f"The checkpoint is the copy in {output}")
     if published is None:
-        check_output(output, name, by_writing=is_main, token=run.token)
+        check_output(
+            output, name, by_writing=is_main, token=run.token, kind=TRAINED, overwrite=overwrite
+        )
     if is_main and not run.root.exists():
         check_output(run.root, name)
     if is_main and not fresh:

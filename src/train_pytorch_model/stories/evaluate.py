@@ -46,6 +46,7 @@ def evaluate(
     world: World,
     training: Training | None = None,
     after_batch: Callable[[], None] = lambda: None,
+    overwrite: bool = False,
 ) -> Evaluation | None:
     """Write the evaluation of all readable images, which have the categories of the model.
 
@@ -58,7 +59,8 @@ def evaluate(
     if not world.is_main:
         next(batches, None)  # predict with the main process, which alone gets them
         return None
-    with writing_directory(output, directory.META_CONTENT, "output") as root:
+    content = directory.META_CONTENT
+    with writing_directory(output, content, "output", overwrite=overwrite) as root:
         watched = _call_after_each(batches, after_batch)
         return _write_evaluation(inputs, root, world, watched, training)
 

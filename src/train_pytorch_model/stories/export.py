@@ -44,6 +44,7 @@ def export(
     input_kind: Input = "tensor",
     images: Sequence[Path] = (),
     quantization: Quantization | None = None,
+    overwrite: bool = False,
 ) -> tuple[float, Check]:
     """Write the file after its checks, and return their results.
 
@@ -57,7 +58,7 @@ def export(
 
     network = build_model(model, spec.categories)
     program = nn.Sequential(Normalize(spec.mean, spec.std), network, nn.Softmax(dim=1)).eval()
-    with owning_file(output) as unfinished:
+    with owning_file(output, overwrite) as unfinished:
         exported = to_onnx(program, spec)
         difference = check_against_pytorch(exported, program, spec, output)
         described = metadata(spec, input_kind)

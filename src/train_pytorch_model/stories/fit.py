@@ -38,6 +38,7 @@ from train_pytorch_model.formats.failed_run import recorded_failures
 from train_pytorch_model.formats.model_directory import ModelDirectory, open_model_directory
 from train_pytorch_model.formats.outputs import check_apart, check_output, remove_empty
 from train_pytorch_model.formats.reading import META
+from train_pytorch_model.formats.replacing import TRAINED
 from train_pytorch_model.formats.run_folder import UNTRAINED, RunFolder
 from train_pytorch_model.formats.table_files import SPREADSHEETS, is_table
 from train_pytorch_model.formats.trained_directory import (
@@ -141,7 +142,14 @@ def _open(folder: Path, model: Path, options: FitOptions) -> OpenedInputs | None
     run = RunFolder.beside(model)
     if not _is_complete(model):
         is_main = rank_of(os.environ) == 0
-        check_output(model, OUTPUT, by_writing=is_main, token=run.token)
+        check_output(
+            model,
+            OUTPUT,
+            by_writing=is_main,
+            token=run.token,
+            kind=TRAINED,
+            overwrite=options.overwrite,
+        )
     made_by = "" if options.start_from else _hash_of(options)
     path = run.root / f"{UNTRAINED}{made_by[:16]}"
     with _made_for_this(path):

@@ -28,7 +28,13 @@ Colour = tuple[float, float, float]
 NUM_CLASSES = 1000  # of an untrained directory, as in the designer; training replaces the head
 
 
-def initialize(options: ModelOptions, seed: int, output: Path, shows_download: bool = True) -> None:
+def initialize(
+    options: ModelOptions,
+    seed: int,
+    output: Path,
+    shows_download: bool = True,
+    overwrite: bool = False,
+) -> None:
     """Write the untrained model directory; `shows_download` prints the progress of a download.
 
     Raises `FailedToDownloadFilesError`, `ParameterError` for a weights file that does not fit,
@@ -55,7 +61,7 @@ def initialize(options: ModelOptions, seed: int, output: Path, shows_download: b
         _load(weights, architecture, network)
 
     meta: dict[str, object] = {}
-    with writing_directory(output, meta, "output") as root:
+    with writing_directory(output, meta, "output", overwrite=overwrite) as root:
         write_state_dict(root / MODEL, network.state_dict())
         meta |= write_spec(
             root,

@@ -40,6 +40,7 @@ class ScoreOptions:
     num_to_label: int = 0  # the images to propose for labelling, at most; 0 for no file of them
     num_to_explain: int = 0  # how many of the least certain images to explain; 0 for no page
     threshold: float = math.inf  # the energy above which an image is labelled `unknown`
+    overwrite: bool = False  # whether to replace scores in the output
 
 
 @dataclass
@@ -105,7 +106,9 @@ def _write_scores(
     to_label = MostUncertain(options.num_to_label)
     to_explain = MostUncertain(options.num_to_explain)
     with (
-        writing_directory(output, tables.META_CONTENT, "scored_dataset") as root,
+        writing_directory(
+            output, tables.META_CONTENT, "scored_dataset", overwrite=options.overwrite
+        ) as root,
         tables.writing_scores(
             root, images.columns, categories, options.top_k, has_originals
         ) as writer,

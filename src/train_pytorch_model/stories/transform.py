@@ -40,6 +40,7 @@ def transform(
     seed: int,
     output: Path,
     name: str,
+    overwrite: bool = False,
 ) -> int:
     """Write an ImageDirectory of the transformed images; return how many it has.
 
@@ -76,7 +77,7 @@ def transform(
     with (
         pillow_for_decoding,  # operations may make large images, too
         torch.random.fork_rng(devices=[]),
-        writing_image_directory(output, schema_content, name) as writer,
+        writing_image_directory(output, schema_content, name, overwrite) as writer,
         progress_bar(len(images), "Transforming") as bar,
         in_order(png, range(len(images)), threads, threads * AHEAD) as pngs,
     ):

@@ -49,9 +49,8 @@ def test_an_output_that_is_not_free_is_refused(tmp_path: Path) -> None:
     (tmp_path / "dangling").symlink_to("nowhere/at/all")
     for name, message in {
         "file": "is a file. Name a directory that is new or empty.",
-        "full": "is not empty: it holds a, b, c …. Nothing is ever overwritten; name a directory"
-        " that is new or empty.",
-        "few": "is not empty: it holds a. Nothing is ever overwritten;",
+        "full": "is not empty: it holds a, b, c …. Name a directory that is new or empty.",
+        "few": "is not empty: it holds a. Name a directory that",
         "unfinished": "holds an unfinished result (_incomplete is present) of a program that is"
         " running, or was stopped. Wait for it, delete the directory, or name another.",
         "scores.csv": f"will be a directory, but is named like a file. Name it"

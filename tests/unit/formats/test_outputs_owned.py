@@ -14,7 +14,7 @@ import pytest
 
 from train_pytorch_model.errors import OutputDirectoryError
 from train_pytorch_model.formats import writing
-from train_pytorch_model.formats.outputs import check_new, check_output, writing_directory
+from train_pytorch_model.formats.outputs import check_no_training, check_output, writing_directory
 from train_pytorch_model.formats.reading import INCOMPLETE, META
 from train_pytorch_model.machine.log_lines import StandardOutputError
 
@@ -106,7 +106,7 @@ def test_the_output_of_a_running_training_is_refused_to_other_commands(tmp_path:
     with pytest.raises(OutputDirectoryError, match=r"is the output of a training that is running"):
         check_output(tmp_path / "model", "output")
     with pytest.raises(OutputDirectoryError, match=r"is the output of a training that is running"):
-        check_new(tmp_path / "model")
+        check_no_training(tmp_path / "model", "output")
     check_output(tmp_path / "model", "trained_model")
     check_output(tmp_path / "model", "output", token="of that training")
 
