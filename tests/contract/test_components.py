@@ -18,6 +18,7 @@ import yaml
 from train_pytorch_model import __version__
 from train_pytorch_model.commands.parsing import without_boolean_values
 from train_pytorch_model.commands.verbs import VERBS
+from train_pytorch_model.config.recipe import Recipe
 
 ROOT = Path(__file__).parents[2]
 COMPONENTS = ROOT / "src" / "train_pytorch_model" / "components"
@@ -110,12 +111,17 @@ def optional_inputs(spec: dict[str, Any]) -> list[str]:
     return [name for name, port in spec["inputs"].items() if port.get("optional")]
 
 
+TOGETHER = {"mean": "std", "std": "mean"}
+"""Optional inputs that are given with another, or not at all."""
+
+
 def filled(spec: dict[str, Any], optional: str | None) -> list[str]:
     """The arguments after the verb as Azure fills them in, with at most one optional input."""
     values = {name: sample(port) for name, port in spec["inputs"].items()}
+    names = "|".join(filter(None, (optional, TOGETHER.get(optional or ""))))
     command = re.sub(
         r"\$\[\[(.*?)\]\]",
-        lambda match: match[1] if f"inputs.{optional}}}" in match[1] else "",
+        lambda match: match[1] if re.search(rf"inputs\.({names})}}", match[1]) else "",
         spec["command"],
     )
     command = re.sub(r"\$\{\{inputs\.(\w+)\}\}", lambda match: values[match[1]], command)
@@ -125,6 +131,8 @@ def filled(spec: dict[str, Any], optional: str | None) -> list[str]:
 
 def sample(port: dict[str, Any]) -> str:
     """A valid value for the port."""
+    if "Three numbers" in port["description"]:
+        return "0.5 0.5 0.5"
     if "enum" in port:
         return str(port["enum"][0])
     return str(port.get("default", port.get("min", SAMPLE.get(port["type"], "path"))))
@@ -157,6 +165,10 @@ def test_the_command_of_a_component_parses_into_its_verb(name: str) -> None:
         tyro.cli(command, args=arguments)
 
 
+def test_a_model_can_be_made_in_a_pipeline_with_every_entry_of_the_recipe() -> None:
+    assert {entry.name for entry in fields(Recipe)} <= set(SPECS["init_model"]["inputs"])
+
+
 @pytest.mark.parametrize("name", SPECS)
 def test_the_defaults_of_a_component_match_its_verb(name: str) -> None:
     spec = SPECS[name]
@@ -165,7 +177,9 @@ def test_the_defaults_of_a_component_match_its_verb(name: str) -> None:
         is_required = defaults.get(key) is MISSING
         if "default" in port and not is_required and (key, port["default"]) != ("pretrained", True):
             # In a pipeline, as in the designer, weights are pretrained by default.
-            assert port["default"] == defaults[key], key
+            default = defaults[key]
+            is_tuple = isinstance(default, tuple)
+            assert port["default"] == (" ".join(map(str, default)) if is_tuple else default), key
 
 
 @pytest.mark.parametrize("name", SPECS)

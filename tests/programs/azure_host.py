@@ -81,6 +81,8 @@ def make_host(model: Path, folder: Path, not_shared: tuple[str, ...] | None = NO
     if "(from versions: none)" in installed.stderr:
         pytest.skip("the packages of Azure ML's server cannot be downloaded here")
     assert installed.returncode == 0, installed.stderr
+    # pip says so before it downloads versions one after the other, which takes an endpoint minutes.
+    assert "looking at multiple versions" not in installed.stdout
     return python.with_name("azmlinfsrv")
 
 

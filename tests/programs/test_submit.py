@@ -3,6 +3,7 @@
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.programs.azure_service import (
     SUBSCRIPTION,
     WORKSPACE,
     AzureService,
+    Call,
     Credential,
     cluster,
 )
@@ -307,6 +309,29 @@ def test_a_component_has_the_version_of_its_content(tmp_path: Path) -> None:
     assert components_version(tmp_path) != version
 
 
+def test_what_another_submission_registers_first_is_no_error(service: AzureService) -> None:
+    def be_second(call: Call) -> tuple[int, Any] | None:
+        is_asset = call.path.startswith((f"{ID}/environments/", f"{ID}/components/"))
+        message = "A version of this name already exists and cannot be changed."
+        error = {"error": {"code": "UserError", "message": message}}
+        return (409, error) if call.method == "PUT" and is_asset else None
+
+    service.fault = be_second
+    ended = submit(*DATA, *MODEL, "--register-components", "--wait-limit", "0")
+    assert (ended.status, ended.stderr) == (0, "")
+    assert service.job["properties"]["environmentId"].startswith(f"{ID}/environments/")
+
+
+def test_another_conflict_is_an_error(service: AzureService) -> None:
+    service.fault = lambda call: (
+        (409, {"error": {"code": "Conflict", "message": "The name is reserved."}})
+        if call.method == "PUT" and "/environments/" in call.path
+        else None
+    )
+    ended = submit(*DATA, *MODEL)
+    assert_refused(ended, 4, "ServiceError: Registering environment ", "The name is reserved.")
+
+
 # ── The cluster ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -337,6 +362,28 @@ def test_a_missing_cluster_is_created_before_the_job(service: AzureService) -> N
     assert changes.index("PUT /computes/new") < next(
         index for index, call in enumerate(changes) if call.startswith("PUT /jobs/")
     )
+
+
+def test_a_refusal_of_low_priority_says_what_there_is_instead(service: AzureService) -> None:
+    service.fault = lambda call: (
+        (400, {"error": {"code": "BadRequest", "message": "LowPriority is not supported."}})
+        if call.method == "PUT" and "/computes/" in call.path
+        else None
+    )
+    new = ("--compute", "new", "--wait-limit", "0")
+    ended = submit(*DATA, *MODEL, *new, "--low-priority")
+    instead = (
+        "`--compute serverless` with --low-priority asks for nodes of the Spot tier instead.\n"
+    )
+    assert_refused(ended, 4, "ServiceError: Creating the cluster new: ", instead)
+    ended = submit(*DATA, *MODEL, *new)
+    assert_refused(ended, 4, "ServiceError: Creating the cluster new: ", "is not supported.\n")
+    service.fault = lambda _: None
+    service.computes["cheap"] = cluster("cheap", T4, 4)
+    service.computes["cheap"]["properties"]["properties"]["vmPriority"] = "LowPriority"
+    ended = submit(*DATA, *MODEL, "--compute", "cheap", "--wait-limit", "0")
+    assert ended.status == 0, ended.stderr
+    assert "Warning: cheap has low-priority nodes. Azure has retired " in ended.stdout
 
 
 def test_an_existing_cluster_of_a_size_not_offered_here_is_used(service: AzureService) -> None:

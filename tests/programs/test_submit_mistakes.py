@@ -32,7 +32,7 @@ def test_all_mistakes_are_reported_at_once_without_a_request(service: AzureServi
         2,
         "ParameterError: Give either --untrained-model, ",
         '\nParameter "Node count" value should be greater than 0: --instance-count is 0.\n',
-        "\n--environment AzureML-pytorch:1: Azure's curated environments lack packages",
+        "\n--environment AzureML-pytorch:1: the program needs Python 3.11, and Azure's curated ",
         "--compute 'local' is not a cluster name",
     )
     assert_refused(
@@ -185,6 +185,26 @@ def test_a_refusal_by_azure_is_reported_without_signatures(service: AzureService
         "ServiceError: Submitting the job: Azure answers 409. (Conflict) No quota. See"
         " https://portal.azure.com/quota?… for more.\n",
     )
+
+
+PAGE = b"<html><title>Sign in to the proxy</title></html>"
+
+
+@pytest.mark.parametrize("answer", [PAGE, {"value": 7, "properties": [], "name": 5}])
+def test_an_answer_of_something_else_is_a_sentence(answer: Any, service: AzureService) -> None:
+    """As of a proxy: whichever request it answers, there is no traceback."""
+    submit(*DATA, *MODEL, "--wait-limit", "1")
+    requests = {(call.method, call.path.rpartition("/")[0]) for call in service.calls}
+    for method, folder in sorted(requests):
+        service.fault = lambda call, method=method, folder=folder: (
+            (200, answer)
+            if (call.method, call.path.rpartition("/")[0]) == (method, folder)
+            else None
+        )
+        ended = submit(*DATA, *MODEL, "--wait-limit", "1")
+        if ended.status:  # the client does not need every answer
+            assert_refused(ended, 4, "ServiceError: ")
+        assert "Traceback" not in ended.stdout + ended.stderr
 
 
 def test_a_job_that_the_client_refuses_is_reported_in_one_sentence(tmp_path: Path) -> None:

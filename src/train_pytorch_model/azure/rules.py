@@ -13,6 +13,11 @@ from train_pytorch_model.image_classifier.architectures import (
     unknown_architecture_message,
 )
 
+# The newest one with PyTorch, as in Microsoft's repository azureml-assets.
+NEWEST_CURATED = "acpt-pytorch-2.8-cuda12.6"
+CURATED_PYTHON = "3.10"
+CURATED_SEEN = "May 2026"
+NEEDED_PYTHON = "3.11"
 _CURATED = re.compile(r"azureml-|//registries/azureml/", re.IGNORECASE)
 _CLUSTER = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,254}", re.ASCII)
@@ -133,9 +138,10 @@ def _problems_of_named_environment(submission: Submission) -> Iterator[str]:
     conda_file = parameter("conda_file")
     if _CURATED.match(name):
         yield (
-            f"{environment}: Azure's curated environments lack packages that training needs. Leave"
-            f" it out to use the project's own, or give the image with {image} and the packages"
-            f" with {conda_file}."
+            f"{environment}: the program needs Python {NEEDED_PYTHON}, and Azure's curated"
+            f" environments have {CURATED_PYTHON}, as {NEWEST_CURATED} of {CURATED_SEEN}. Leave it"
+            f" out to use the project's own, or give an image with {image} and the packages with"
+            f" {conda_file}."
         )
     elif name.startswith("//"):
         if not is_uri(f"azureml:{name}"):

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from train_pytorch_model.azure.client_errors import ServiceError
 from train_pytorch_model.azure.cluster import Cluster
 from train_pytorch_model.azure.job_folder import (
     ENVIRONMENT_FILE,
@@ -11,10 +12,12 @@ from train_pytorch_model.azure.job_folder import (
 )
 from train_pytorch_model.azure.rules import problems_of_processes
 from train_pytorch_model.azure.service import Job, Service, load_valid_job
-from train_pytorch_model.azure.submission import Submission
-from train_pytorch_model.config.wording import bulleted, parameter
+from train_pytorch_model.azure.submission import SERVERLESS, Submission
+from train_pytorch_model.config.wording import assignment, bulleted, flag, parameter, worded
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.machine.console import logger
+
+RETIRED = "Azure has retired low-priority nodes of clusters since 2026-03-31, region by region"
 
 
 def send(submission: Submission, folder: Path, service: Service) -> Job:
@@ -51,7 +54,24 @@ def _provide_nodes(submission: Submission, service: Service) -> None:
     if not submission.is_serverless:
         nodes = f"0 to {submission.new_max_nodes} nodes of {submission.new_vm_size}"
         logger.info(f"Creating the cluster {submission.compute}: {nodes}")
+        _create_cluster(submission, service)
+
+
+def _create_cluster(submission: Submission, service: Service) -> None:
+    """Create the cluster; a refusal of its low priority says what there is instead."""
+    try:
         service.create_cluster(submission)
+    except ServiceError as error:
+        if error.is_transient or not submission.low_priority:
+            raise
+        raise ServiceError(f"{error} {_instead_of_low_priority()}") from error
+
+
+def _instead_of_low_priority() -> str:
+    """Return why low priority may be refused, and what to ask for."""
+    serverless = assignment("compute", SERVERLESS)
+    spot = worded(flag("low_priority"), "`low_priority=True`")
+    return f"{RETIRED}: {serverless} with {spot} asks for nodes of the Spot tier instead."
 
 
 def _check_new_nodes(submission: Submission, service: Service) -> None:
@@ -80,6 +100,8 @@ def _check_cluster(cluster: Cluster, submission: Submission, service: Service) -
             f"{cluster.name} exists and has at most {cluster.max_nodes} nodes;"
             f" {parameter('max_nodes')} is ignored."
         )
+    if cluster.is_low_priority:
+        logger.warning(f"{cluster.name} has low-priority nodes. {_instead_of_low_priority()}")
     problems = list(cluster.problems(submission, gpus))
     if problems:
         raise ParameterError("\n".join(problems))

@@ -59,8 +59,8 @@ class Submission:
     )
     low_priority: Switch = False
     (
-        "Cheaper nodes that Azure may take away, for a new cluster or serverless; the job then"
-        " resumes."
+        "Cheaper nodes that Azure may take away; the job then resumes. Of the Spot tier with"
+        " serverless; of a new cluster, which Azure may refuse since 2026-03-31."
     )
     instance_count: int = 1
     """Number of nodes."""

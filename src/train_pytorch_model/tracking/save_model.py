@@ -25,9 +25,15 @@ SERVING_PACKAGES = ("torch", "torchvision", "numpy", "pandas", "pillow", "pillow
 # For conda.yaml, from which Azure ML builds the environment of an endpoint. A managed one runs a
 # scoring script in it that imports both packages; a batch endpoint adds what it needs. Hosts have
 # CPUs, for which the index has a smaller torch; where it cannot be reached, pip takes PyPI's.
-# MLflow's own server uses requirements.txt.
+# MLflow's own server uses requirements.txt. Azure's pins opentelemetry 1.33: without the last two
+# bounds pip downloads 44 newer packages, one after the other, to find those that go with it.
 CPU_INDEX = "--extra-index-url https://download.pytorch.org/whl/cpu"
-ENDPOINT_PACKAGES = ("azureml-inference-server-http>=1.5", "azureml-ai-monitoring>=1.0")
+ENDPOINT_PACKAGES = (
+    "azureml-inference-server-http>=1.5,<1.6",
+    "azureml-ai-monitoring>=1.0",
+    "fastapi<0.142",
+    "azure-monitor-opentelemetry-exporter<=1.0.0b40",
+)
 
 
 def save_model(root: Path, spec: ClassifierSpec, example: str, facts: Mapping[str, Any]) -> None:

@@ -1,11 +1,15 @@
 """Checks before anything is submitted, which do not need the Azure packages."""
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 from tests.submissions import submission
 
+from train_pytorch_model.azure import rules
 from train_pytorch_model.azure.rules import check_submission
 from train_pytorch_model.errors import ParameterError
 
@@ -81,15 +85,18 @@ def test_invalid_nodes_are_refused(nodes: dict[str, Any], message: str) -> None:
         ({"time_limit": 0}, "The time limit should be at least a minute: --time-limit is 0."),
         (
             {"environment": "AzureML-acpt-pytorch:3"},
-            "--environment AzureML-acpt-pytorch:3: Azure's curated environments lack packages that"
-            " training"
-            " needs. Leave it out to use the project's own, or give the image with --image and the"
-            " packages",
+            "--environment AzureML-acpt-pytorch:3: the program needs Python 3.11, and Azure's"
+            " curated environments have 3.10, as acpt-pytorch-2.8-cuda12.6 of May 2026. Leave it"
+            " out to use the project's own, or give an image with --image and the packages with"
+            " --conda-file.",
         ),
-        ({"environment": "azureml:azureml-x:3"}, "--environment azureml-x:3: Azure's curated"),
+        (
+            {"environment": "azureml:azureml-x:3"},
+            "--environment azureml-x:3: the program needs Python 3.11",
+        ),
         (
             {"environment": "azureml://registries/azureml/environments/acpt/labels/latest"},
-            "--environment //registries/azureml/environments/acpt/labels/latest: Azure's curated",
+            "--environment //registries/azureml/environments/acpt/labels/latest: the program needs",
         ),
         (
             {"environment": "azureml://registries/ours/mine"},
@@ -139,3 +146,10 @@ def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(ParameterError) as caught:
         check_submission(submission(pretrained=True, instance_count=0, environment="mine"))
     assert str(caught.value).count("\n") == 2
+
+
+def test_curated_environments_are_refused_for_a_reason_that_holds() -> None:
+    """Once the program runs with their Python, the refusal has to go."""
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    assert project["requires-python"] == f">={rules.NEEDED_PYTHON}"
+    assert Version(rules.CURATED_PYTHON) not in SpecifierSet(project["requires-python"])
