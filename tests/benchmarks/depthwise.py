@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from tests.benchmarks.timing import Measure, arguments, measure_in_turn, show
 from train_pytorch_model.image_classifier.architectures import build
-from train_pytorch_model.networks.cpu_convolutions import compute_depthwise_in_float32
+from train_pytorch_model.networks.cpu_convolutions import adapt_to_cpu
 from train_pytorch_model.training.optimizer import make_optimizer
 
 SIZE, BATCH_SIZE, STEPS = 224, 16, 3
@@ -35,7 +35,7 @@ def _ways(architecture: str) -> Mapping[str, Measure]:
     def way(is_bfloat16: bool, is_adapted: bool) -> Measure:
         network = build(architecture, False, 10)
         if is_adapted:
-            compute_depthwise_in_float32(network)
+            adapt_to_cpu(network)
         network.to(memory_format=torch.channels_last)
         optimizer = make_optimizer(network)
 

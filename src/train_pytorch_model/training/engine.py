@@ -225,7 +225,7 @@ def _make_network(plan: Plan) -> nn.Module:
             batch_size=plan.global_batch_size,
         )
     if plan.world.device.type == "cpu":
-        adapt_to_cpu(network, inputs.training_framing.height, inputs.training_framing.width)
+        adapt_to_cpu(network)
     return network
 
 

@@ -11,6 +11,7 @@ from torch.optim import SGD, AdamW, Optimizer
 
 from train_pytorch_model.config.recipe import DecidedRecipe
 from train_pytorch_model.networks.batch_norms import batch_norms
+from train_pytorch_model.training.channels_last_sgd import ChannelsLastSGD
 
 OptimizerName = Literal["sgd", "adamw"]
 # As in the classic component, where they are not parameters.
@@ -74,7 +75,9 @@ def make_optimizer(
     # step, SGD would continue from uninitialized momentum.
     if name == "sgd":
         groups = _parameter_groups(trainable, WEIGHT_DECAY, lr_factors)
-        optimizer: Optimizer = SGD(groups, lr=0.0, momentum=MOMENTUM, nesterov=True, fused=True)
+        is_on_cpu = all(parameter.is_cpu for parameter in trainable)
+        sgd = ChannelsLastSGD if is_on_cpu else SGD
+        optimizer: Optimizer = sgd(groups, lr=0.0, momentum=MOMENTUM, nesterov=True, fused=True)
         for parameter in trainable:
             optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         return optimizer
