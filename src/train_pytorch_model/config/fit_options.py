@@ -6,7 +6,7 @@ from typing import Annotated
 import tyro
 
 from train_pytorch_model.config.model_options import ModelOptions
-from train_pytorch_model.config.options import OptionalPath, Switch, shown_as
+from train_pytorch_model.config.options import OptionalFloat, OptionalPath, Switch, shown_as
 from train_pytorch_model.config.table_options import TableOptions
 from train_pytorch_model.config.train_config import TrainConfig
 
@@ -32,6 +32,13 @@ class FitOptions(TableOptions, ModelOptions):
     )
     start_from: OptionalPath = None
     """Trained model to train further, on more images, categories or epochs; keeps its split."""
+    minutes: OptionalFloat = None
+    ("Find the network that suits these images best, and train it, all within so many minutes.")
+    candidates: Annotated[tuple[str, ...], shown_as("NAME|DIRECTORY")] = ()
+    (
+        "With --minutes, the networks to choose from: architectures, and model directories. By"
+        " default a few well-known ones."
+    )
     from_scratch: Switch = False
     """Use no pretrained weights. By default they are used if they are here or can be downloaded."""
     parameters: tyro.conf.OmitArgPrefixes[TrainConfig] = field(default_factory=TrainConfig)

@@ -24,6 +24,7 @@ Switch = Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(help_behavi
 """A flag that is off unless given: `--quiet`, without a `--no-quiet`."""
 OptionalPath = Annotated[Path | None, shown_as("PATH")]
 OptionalInt = Annotated[int | None, shown_as("INT")]
+OptionalFloat = Annotated[float | None, shown_as("FLOAT")]
 OptionalName = Annotated[str | None, shown_as("NAME")]
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
@@ -81,29 +81,64 @@ def connect(count: int, links: np.ndarray) -> np.ndarray:
     return labels
 
 
+def group_across(
+    directories: Sequence[ImageDirectory], hashes: np.ndarray, group_by: str = ""
+) -> np.ndarray:
+    """Return (N,), int64: for each image of all directories, the first image of its group.
+
+    Images are numbered on from directory to directory, and have perceptual `hashes` (N, 16). They
+    are grouped as by `group_images`. Raises `ParameterError` for an invalid expression.
+    """
+    by_twins = group_by != NONE
+    files = [name for images in directories for name in _files_of(images)]
+    links = [_links(files)]
+    if group_by and by_twins:
+        names = [name for images in directories for name in _group_names(images, group_by)]
+        matched = np.flatnonzero([bool(name) for name in names])
+        links.append(matched[_links([names[index] for index in matched.tolist()])])
+    if by_twins:
+        links.append(_looking_alike(hashes, [Path(file) for file in files]))
+    return connect(len(files), np.concatenate(links))
+
+
+def _files_of(images: ImageDirectory) -> list[str]:
+    return [str(images.path(index)) for index in range(len(images))]
+
+
 def find_looking_alike(images: ImageDirectory) -> np.ndarray:
     """Return the pairs of images that look alike, or whose files are identical.
 
     (P, 2), int64; the two indices of a row are ascending.
     """
+    files = [Path(file) for file in _files_of(images)]
+    return _looking_alike(hashes_of_files(files), files)
 
-    def hash_of(index: int) -> np.ndarray:
+
+def hashes_of_files(files: Sequence[Path]) -> np.ndarray:
+    """Return the perceptual hashes (N, 16), uint8; zeros of what cannot be read."""
+
+    def hash_of(file: Path) -> np.ndarray:
         try:
-            return perceptual_hash(decoders.decode(images.path(index), HASHED_SIDE))
+            return perceptual_hash(decoders.decode(file, HASHED_SIDE))
         except UnreadableImageError:  # training reports it
             return np.zeros(NUM_BYTES, np.uint8)
 
-    hashes = np.empty((len(images), NUM_BYTES), np.uint8)
+    hashes = np.empty((len(files), NUM_BYTES), np.uint8)
     with (
         closing(Decoders()) as decoders,
-        in_order(hash_of, range(len(images)), usable_cores()) as hashed,
-        progress_bar(len(images), "Comparing") as bar,
+        in_order(hash_of, files, usable_cores()) as hashed,
+        progress_bar(len(files), "Comparing") as bar,
     ):
         for index, image_hash in enumerate(hashed):
             hashes[index] = image_hash
             bar.advance()
+    return hashes
+
+
+def _looking_alike(hashes: np.ndarray, files: Sequence[Path]) -> np.ndarray:
+    """Return the pairs (P, 2) of images with similar hashes (N, 16), or identical files."""
     unhashed = np.flatnonzero(~hashes.any(axis=1))  # their files can still be identical
-    identical = identical_pairs([images.path(index) for index in unhashed.tolist()])
+    identical = identical_pairs([files[index] for index in unhashed.tolist()])
     return np.concatenate([find_pairs(hashes).images, unhashed[identical]])
 
 

@@ -6,6 +6,8 @@
         accuracy_without_them              on the other images; null without any
         baseline_accuracy                  of always guessing the largest category
         per_class, calibration, coverage   the rows of these tables
+        race                               how `fit` has chosen the network, if by a race, as
+                                           `RaceRecord`
         most_confused                      at most 100 off-diagonal cells of the matrix, the
                                            largest first, as `ConfusedRow`
     per_class.csv          `CategoryRow`, by class index: its images, and those predicted as it
@@ -29,6 +31,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from train_pytorch_model.evaluation.metrics import CalibrationBin, CoverageRow, Evaluation
 from train_pytorch_model.evaluation.tables import (
     CategoryRow,
@@ -37,6 +41,7 @@ from train_pytorch_model.evaluation.tables import (
     confused_rows,
     confusion_matrix,
 )
+from train_pytorch_model.formats.race_record import RaceRecord
 from train_pytorch_model.formats.writing import table_of, write_csv, write_json
 from train_pytorch_model.quality.training_look_alikes import TrainingLookAlikes
 
@@ -55,6 +60,7 @@ def write_numbers(
     mistakes: Iterable[Prediction],
     num_unreadable: int,
     look_alikes: TrainingLookAlikes | None = None,
+    race: RaceRecord | None = None,
 ) -> None:
     """Write the metrics and all tables; `categories` are the names by class index."""
     write_json(
@@ -66,6 +72,7 @@ def write_numbers(
             "accuracy_without_them": look_alikes.accuracy_without if look_alikes else None,
             **_metrics(evaluation),
             **_rows(evaluation, categories),
+            **({"race": msgspec.to_builtins(race)} if race else {}),
         },
     )
     tables = {

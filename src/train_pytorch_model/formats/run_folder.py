@@ -8,6 +8,7 @@
                             lock            filelock's marker: who is writing, see `run_lock`
                             status.json     how a failed run ended
                             untrained-…/    the untrained model that `fit` has made
+                            race-…/         what a race of networks has computed so far
                             replace…/       see `replacing`
 
 In an Azure ML job, the folder is outputs/train_pytorch_model/ instead: Azure uploads it, and may
@@ -43,6 +44,7 @@ LOCK = "lock"
 MLFLOW_RUN = "mlflow_run"
 MICRO_BATCH = "micro_batch"
 UNTRAINED = "untrained-"
+RACE_WORK = "race-"
 COPY = "_run"  # in the output of an Azure ML job
 OUTPUT_PARAMETER = "trained_model"  # names the output, beside which the folder is
 
@@ -216,7 +218,7 @@ class RunFolder:
 
     def remove(self) -> None:
         """Remove the folder, once the output is complete. Files that are not ours stay."""
-        ours = (f"{UNTRAINED}*", REPLACEMENT, REPLACED)
+        ours = (f"{UNTRAINED}*", f"{RACE_WORK}*", REPLACEMENT, REPLACED)
         for folder in (self.checkpoints, *(path for name in ours for path in self.root.glob(name))):
             shutil.rmtree(folder, ignore_errors=True)
         with suppress(OSError):

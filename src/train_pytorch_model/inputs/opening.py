@@ -14,12 +14,13 @@ from train_pytorch_model.errors import InvalidDatasetError
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.formats.listing import missing_names
 from train_pytorch_model.formats.model_directory import ModelDirectory, open_model_directory
+from train_pytorch_model.formats.race_record import RaceRecord
 from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
 from train_pytorch_model.inputs import advice
 from train_pytorch_model.inputs.category_names import written_otherwise
 from train_pytorch_model.inputs.damaged_categories import without_damaged_categories
 from train_pytorch_model.inputs.decide import classifier_spec, decide, describe_framing, is_early
-from train_pytorch_model.inputs.headers import read_headers
+from train_pytorch_model.inputs.headers import Headers, read_headers
 from train_pytorch_model.inputs.unreadable_images import UnreadableImage, without_unreadable_images
 from train_pytorch_model.quality.identical_files import IdenticalFiles, find_identical
 
@@ -50,6 +51,8 @@ class OpenedInputs:
     made_with: str = ""
     made_by: str = ""
     corrections: str = ""  # the table of decisions by which `fit` has corrected the images
+    # How the model was chosen, if it has won a race: its last layer is solved for these images.
+    race: RaceRecord | None = None
 
     @property
     def categories(self) -> tuple[str, ...]:
@@ -136,6 +139,17 @@ def open_training_inputs(
     return training_inputs(model, training, validation, epochs)
 
 
+@dataclass(frozen=True)
+class CheckedImages:
+    """Training and validation images whose headers have been read."""
+
+    training: ImageDirectory  # without the unreadable images, like the validation images
+    validation: ImageDirectory
+    headers: Headers  # of the training images
+    unreadable_images: tuple[UnreadableImage, ...]
+    identical: IdenticalFiles
+
+
 def training_inputs(
     model: ModelDirectory, training: ImageDirectory, validation: ImageDirectory, epochs: int
 ) -> OpenedInputs:
@@ -143,12 +157,33 @@ def training_inputs(
 
     Raises `InvalidModelDirectoryError`, `InvalidDatasetError`.
     """
+    return inputs_for(model, check_images(training, validation), epochs)
+
+
+def check_images(training: ImageDirectory, validation: ImageDirectory) -> CheckedImages:
+    """Check the headers of images. Raises `InvalidDatasetError`."""
     headers = read_headers(training)
     training, unreadable_training = without_unreadable_images(training, headers.unreadable)
     validation, unreadable_validation = without_unreadable_images(
         validation, read_headers(validation).unreadable
     )
-    identical = find_identical(training, validation)
+    return CheckedImages(
+        training=training,
+        validation=validation,
+        headers=headers,
+        unreadable_images=(*unreadable_training, *unreadable_validation),
+        identical=find_identical(training, validation),
+    )
+
+
+def inputs_for(model: ModelDirectory, checked: CheckedImages, epochs: int) -> OpenedInputs:
+    """Decide what names and headers can decide of a training of this model.
+
+    Raises `InvalidModelDirectoryError`.
+    """
+    training = checked.training
+    validation = checked.validation
+    headers = checked.headers
     recipe, size_reason = decide(
         model, headers.common_size, training.categories, epochs, sizes=headers.sizes
     )
@@ -160,14 +195,14 @@ def training_inputs(
         recipe=recipe,
         spec=spec,
         size_reason=size_reason + describe_framing(spec.framing, headers.sizes),
-        unreadable_images=(*unreadable_training, *unreadable_validation),
-        identical=identical,
+        unreadable_images=checked.unreadable_images,
+        identical=checked.identical,
         warnings=(
             *training.warnings(),
             *advice.naming_warnings(training.categories),
             *advice.learning_warnings(training.class_counts(), model, recipe.image_size),
             *validation.warnings(),
-            *advice.sameness_warnings(training, validation, identical),
+            *advice.sameness_warnings(training, validation, checked.identical),
         ),
     )
 

@@ -63,6 +63,25 @@ def prepare_output(
     return True
 
 
+def is_complete_or_replaced(
+    output: Path, expected: Mapping[str, str], name: str, fresh: bool, overwrite: bool
+) -> bool:
+    """Return whether the output holds the model of a run of which these entries are `expected`.
+
+    Raises `OutputDirectoryError` if it holds another model, unless it is to `overwrite` that.
+    """
+    published = trained_directory.published_fingerprint(output)
+    if published is None:
+        return False
+    same = {entry: published.get(entry, "") for entry in expected}
+    if same == dict(expected):
+        _log_that_it_is_complete(output, fresh)
+        return True
+    if not overwrite:
+        raise _other_model(output, name, changed(same, expected, ""))
+    return False
+
+
 def changed(before: Mapping[str, str], after: Mapping[str, str], image_changes: str) -> list[str]:
     """Return in what two runs differ, for people: images, then options with both values."""
     changes = []

@@ -43,6 +43,11 @@ def open_start(path: Path, recipe: Recipe) -> ModelDirectory:
     model = open_model_directory(path, port)
     if not model.is_trained:
         raise model.error("it is not trained.", HINT)
+    return with_given_entries(model, recipe)
+
+
+def with_given_entries(model: ModelDirectory, recipe: Recipe) -> ModelDirectory:
+    """Return the model with its own recipe but for the entries that `recipe` gives."""
     by_default = Recipe()
     given = {
         entry.name: getattr(recipe, entry.name)

@@ -3,6 +3,7 @@
 import logging
 import re
 import socket
+from collections.abc import Mapping
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,22 @@ from train_pytorch_model.machine.console import logger
 SHA256_START = re.compile(r"-([0-9a-f]{8,})\.pth$")  # in the name of every torchvision file
 HUB_WEIGHTS = "model.safetensors"  # in a repository of the hub
 SILENCE_S = 60.0  # of a server before a download fails; by default Python waits for ever
+
+
+def fetch_pretrained(architecture: str) -> None:
+    """Have the best weights of an architecture in its cache, downloaded unless they are there.
+
+    Raises `FailedToDownloadFilesError`, `ParameterError`.
+    """
+    if not architectures.is_of_timm(architecture):
+        fetch(named_weights(architecture, "DEFAULT"), is_shown=False)
+        return
+    import timm
+
+    config = timm.get_pretrained_cfg(architecture.removeprefix(architectures.TIMM))
+    if config is None:
+        raise ParameterError(f"timm {timm.__version__} has no weights of {architecture}.")
+    fetch_config_from_hub(config.to_dict(), is_shown=False)
 
 
 def named_weights(architecture: str, name: str) -> Weights:
@@ -74,9 +91,14 @@ def fetch_from_hub(network: nn.Module, is_shown: bool) -> Path:
 
     `is_shown` shows the progress. Raises `FailedToDownloadFilesError`, `ParameterError`.
     """
+    config: Any = network.pretrained_cfg
+    return fetch_config_from_hub(config, is_shown)
+
+
+def fetch_config_from_hub(config: Mapping[str, Any], is_shown: bool) -> Path:
+    """Do what `fetch_from_hub` does, for a network's configuration in timm."""
     import huggingface_hub
 
-    config: Any = network.pretrained_cfg
     repository = config.get("hf_hub_id")
     if not repository or config.get("custom_load"):
         raise ParameterError(

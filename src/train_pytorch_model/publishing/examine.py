@@ -9,6 +9,7 @@ from train_pytorch_model.config.wording import counted, reason_of
 from train_pytorch_model.evaluation import calibration, metrics
 from train_pytorch_model.evaluation.metrics import Evaluation
 from train_pytorch_model.evaluation.tables import EvaluatedImages
+from train_pytorch_model.formats.race_record import read_predictions
 from train_pytorch_model.formats.writing import csv_text, table_of
 from train_pytorch_model.image_classifier.predictions import energies_of
 from train_pytorch_model.inputs.opening import TrainingInputs
@@ -17,6 +18,7 @@ from train_pytorch_model.quality.perceptual_hash import NUM_BYTES
 from train_pytorch_model.quality.suspects import (
     SUSPECTS,
     Suspect,
+    Suspects,
     suspect_rows,
     suspects_by_margin,
     suspects_by_prediction,
@@ -50,6 +52,7 @@ class Examination:
     # (N,), float64: how unlike training images the N are; (0,) without logits.
     energies: np.ndarray
     suspects: Sequence[Suspect]  # the most suspicious first
+    race_accuracy: float | None = None  # of a race of networks, if there was one
 
     @property
     def tables(self) -> dict[str, str]:
@@ -70,6 +73,8 @@ class Examination:
         accuracy_without = self.look_alikes.accuracy_without
         if self.look_alikes.images and accuracy_without is not None:
             metrics["Top 1 accuracy without them"] = accuracy_without
+        if self.race_accuracy is not None:
+            metrics["Out-of-fold accuracy"] = self.race_accuracy
         return metrics | {
             "Suspect categories": len(self.suspects),
             "Temperature": self.temperature.value,
@@ -86,7 +91,7 @@ def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Exa
     Collective; only the main process returns the result. It is None, with a warning, if an
     interrupted run cannot validate that epoch again, and without one if no epoch is the best.
     """
-    if state.best.epoch == 0:
+    if not state.best.is_found:
         return None
     world = engine.world
     inputs = engine.plan.inputs
@@ -118,6 +123,7 @@ def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Exa
         training_hashes=hashes[: len(inputs.training)],
         energies=energies_of(results.logits) if len(results.logits) else np.empty(0),
         suspects=_find_suspects(inputs, margins, results, evaluation),
+        race_accuracy=inputs.race.accuracy if inputs.race else None,
     )
 
 
@@ -210,7 +216,7 @@ def _find_suspects(
     """
     if not evaluation.is_better_than_guessing:
         return []
-    parts = [(inputs.training, suspects_by_margin(*margins))]
+    parts = [(inputs.training, _training_suspects(inputs, margins))]
     if len(results.logits):
         probabilities = calibration.softmax(results.logits)
         suspects = suspects_by_prediction(results.outcomes.targets, probabilities)
@@ -222,3 +228,14 @@ def _find_suspects(
             f"{counted(len(rows), 'image', 'images')} may have a wrong category: see {SUSPECTS}."
         )
     return rows
+
+
+def _training_suspects(inputs: TrainingInputs, margins: tuple[np.ndarray, np.ndarray]) -> Suspects:
+    """Return the suspects among the training images: by predictions out of fold, or by margins."""
+    if inputs.race is None:
+        return suspects_by_margin(*margins)
+    probabilities = read_predictions(inputs.model.root)[: len(inputs.training)]
+    known = np.flatnonzero(np.isfinite(probabilities).all(axis=1))
+    targets = inputs.training.class_indices[known]
+    suspects = suspects_by_prediction(targets, probabilities[known].astype(np.float64))
+    return replace(suspects, indices=known[suspects.indices])

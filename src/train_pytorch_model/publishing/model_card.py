@@ -10,12 +10,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from PIL import Image
 
 from train_pytorch_model import __version__
 from train_pytorch_model.config.wording import counted
 from train_pytorch_model.evaluation.metrics import confidence_interval
+from train_pytorch_model.evaluation.race_table import HEADER, sentences, table_rows
 from train_pytorch_model.formats import trained_directory
+from train_pytorch_model.formats.race_record import RaceRecord
 from train_pytorch_model.formats.writing import write_yaml
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, small_jpeg
 from train_pytorch_model.inputs.opening import TrainingInputs
@@ -69,7 +72,9 @@ def _facts(plan: Plan, state: State) -> dict[str, Any]:
     """Return what the model is and how good, for the `metadata` of the MLmodel."""
     inputs = plan.inputs
     metrics = state.best.metrics
+    race = {"race": msgspec.to_builtins(inputs.race)} if inputs.race else {}
     return {
+        **race,
         "task": "image-classification",
         "base_model_name": inputs.model.architecture,
         "num_categories": len(inputs.categories),
@@ -100,7 +105,7 @@ def _example(inputs: TrainingInputs) -> str:
 def _card(facts: Mapping[str, Any], inputs: TrainingInputs) -> str:
     lowest, highest = facts["validation_accuracy_interval"]
     names = [name.replace("`", "'") for name in inputs.categories]
-    return _CARD.format(
+    text = _CARD.format(
         **facts,
         images=counted(facts["validation_images"], "image", "images"),
         trained_on=counted(len(inputs.training), "image", "images"),
@@ -110,6 +115,14 @@ def _card(facts: Mapping[str, Any], inputs: TrainingInputs) -> str:
         height=inputs.framing.height,
         width=inputs.framing.width,
     )
+    return text + _about_race(inputs.race) if inputs.race else text
+
+
+def _about_race(race: RaceRecord) -> str:
+    """Return how the network was chosen, as Markdown."""
+    rows = [HEADER, ("---",) * len(HEADER), *table_rows(race)]
+    table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return f"\n## How the network was chosen\n\n{' '.join(sentences(race))}\n\n{table}"
 
 
 def registration(facts: Mapping[str, Any], card: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from train_pytorch_model.formats.corrections import CORRECTIONS
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.model_directory import MODEL, write_spec
 from train_pytorch_model.formats.outputs import unfinished_error, writing_directory
+from train_pytorch_model.formats.race_record import write_record
 from train_pytorch_model.formats.reading import META
 from train_pytorch_model.formats.replacing import (
     REPLACEMENT,
@@ -143,6 +144,8 @@ def _build(root: Path, plan: Plan, state: State, examination: Examination | None
         write_split(root / SPLIT, Parts(inputs.training, inputs.validation, inputs.test))
     if inputs.corrections:
         (root / CORRECTIONS).write_text(inputs.corrections, encoding="utf-8", newline="\n")
+    if inputs.race:
+        write_record(root, inputs.race)
     if state.progress.unreadable_images:
         rows = writing.table_of(UnreadableImage, state.progress.unreadable_images)
         writing.write_csv(root / UNREADABLE_IMAGES, rows)

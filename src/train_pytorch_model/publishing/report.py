@@ -15,6 +15,7 @@ from train_pytorch_model.distributed.world import World
 from train_pytorch_model.evaluation import calibration
 from train_pytorch_model.evaluation.directory import CONFUSION_MATRIX
 from train_pytorch_model.evaluation.metrics import Evaluation
+from train_pytorch_model.evaluation.race_table import HEADER, table_rows
 from train_pytorch_model.evaluation.tables import confusion_matrix
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.trained_directory import REPORT
@@ -40,6 +41,7 @@ from train_pytorch_model.training.plan import Plan
 from train_pytorch_model.training.plan_text import describe
 from train_pytorch_model.training.state import State
 
+RACE_TABLE = "race.csv"
 MAX_MATRIX = 1000  # categories; a larger matrix, nearly all zeros, makes a file above 2 MB
 
 
@@ -47,6 +49,10 @@ def stopped_early(plan: Plan, state: State) -> str:
     """Return why a run ended before its last epoch, and what it skipped; empty if it did not."""
     epochs = plan.config.epochs
     done = len(state.progress.history)
+    if state.progress.is_out_of_time:
+        if plan.inputs.recipe.freeze_backbone:
+            return ""  # nothing was to be trained
+        return _out_of_time(done, epochs)
     spent = state.patience_spent
     if spent < plan.config.patience or done >= epochs:
         return ""
@@ -60,6 +66,19 @@ def stopped_early(plan: Plan, state: State) -> str:
         f" loss. This skipped {epochs - done} of {epochs} epochs, in which the learning rate would"
         f" have continued from {lr:.2g}, {lr / plan.schedule.peak_lr:.0%} of its"
         f" peak{larger_images}; a larger {parameter('patience')} trains them."
+    )
+
+
+def _out_of_time(done: int, epochs: int) -> str:
+    """Return how far training has come in its time."""
+    if not done:
+        return (
+            "The time was up before an epoch was complete: the model is the solved classifier. More"
+            f" {parameter('minutes')} would train its other layers as well."
+        )
+    return (
+        f"The time was up after {done} of {counted(epochs, 'epoch', 'epochs')}; more"
+        f" {parameter('minutes')} train the others."
     )
 
 
@@ -80,6 +99,8 @@ def render_report_files(
     try:
         report = replace(_report(engine, state, output, examination), test=tested)
         files = {REPORT: render_report(report)}
+        if report.race:
+            files[RACE_TABLE] = csv_text([HEADER, *table_rows(report.race)])
         if len(categories) <= MAX_MATRIX:
             files[CONFUSION_MATRIX] = csv_text(confusion_matrix(examination.evaluation, categories))
         return files | examination.tables
@@ -122,6 +143,7 @@ def _report(engine: Engine, state: State, output: Path, examination: Examination
         versions=_versions(plan.world),
         command=command_of(plan, output),
         fingerprint=plan.fingerprint,
+        race=inputs.race,
         ended=datetime.now(UTC).strftime("%d %B %Y, %H:%M UTC"),
     )
 

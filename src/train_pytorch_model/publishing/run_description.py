@@ -26,6 +26,11 @@ def describe_run(engine: Engine, output: Path) -> RunDescription:
         "architecture": inputs.model.architecture,
         "command": " ".join(command_of(plan, output)),
     }
+    if inputs.race:
+        tags |= {
+            "race": f"{inputs.race.chosen} of {len(inputs.race.candidates)} candidates",
+            "race_accuracy": f"{inputs.race.accuracy:.4f}",
+        }
     return RunDescription(
         name=folder_name(output),
         params=params_of(plan, engine.lr_factors),

@@ -12,9 +12,11 @@ from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.config.wording import assignment, counted, display_name, quoted
 from train_pytorch_model.evaluation.directory import PAGE
 from train_pytorch_model.evaluation.metrics import Evaluation
+from train_pytorch_model.evaluation.race_table import sentences, table_rows
 from train_pytorch_model.evaluation.time_budget import TimeBudget
 from train_pytorch_model.evaluation.verdict import describe_trust, verdict
 from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.formats.race_record import RaceRecord
 from train_pytorch_model.formats.trained_directory import EVALUATION
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inputs.unreadable_images import UnreadableImage
@@ -61,6 +63,7 @@ class Report:
     command: Sequence[str]
     fingerprint: Mapping[str, str]  # the identity of the run
     ended: str  # when, for display
+    race: RaceRecord | None = None  # by which the network was chosen
     test: Evaluation | None = None  # of the same model, on images that training has not seen
 
 
@@ -70,6 +73,11 @@ def render_report(report: Report) -> str:
     training = report.training.class_counts()
     validation = report.validation.class_counts()
     values = evaluation_values(report.evaluation, report.spec)
+    race = report.race
+    values |= {
+        "race_rows": table_rows(race) if race else [],
+        "race_sentences": list(sentences(race)) if race else [],
+    }
     if report.test:
         values |= {
             "verdict": verdict(report.test, categories),
@@ -187,10 +195,10 @@ def _notes_on_losses(report: Report) -> Iterator[str]:
 
 
 def _notes_on_images(report: Report) -> Iterator[str]:
-    best = report.history[report.best_epoch - 1]
-    training_accuracy = 1 - best["Train error"]
-    validation_accuracy = best["Top 1 accuracy"]
-    if training_accuracy - validation_accuracy >= LARGE_GAP:
+    best = report.history[report.best_epoch - 1] if report.best_epoch else None
+    if best is not None and _overfits(best):
+        training_accuracy = 1 - best["Train error"]
+        validation_accuracy = best["Top 1 accuracy"]
         yield (
             f"The model overfits: in the best epoch its accuracy was {training_accuracy:.0%} on"
             f" the training images, but {validation_accuracy:.0%} on the validation images. More"
@@ -207,7 +215,16 @@ def _notes_on_images(report: Report) -> Iterator[str]:
         )
 
 
+def _overfits(epoch: Mapping[str, float]) -> bool:
+    """Return whether an epoch was much better on the training images."""
+    gap = 1 - epoch["Train error"] - epoch["Top 1 accuracy"]
+    return gap >= LARGE_GAP
+
+
 def _charts(report: Report) -> list[Chart]:
+    if not report.history:
+        return []
+
     def values(key: str) -> list[float]:
         return [record[key] for record in report.history]
 

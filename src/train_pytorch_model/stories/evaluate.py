@@ -13,6 +13,7 @@ from train_pytorch_model.evaluation.metrics import Evaluation, outcomes_of
 from train_pytorch_model.evaluation.tables import EvaluatedImages
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.outputs import writing_directory
+from train_pytorch_model.formats.race_record import RaceRecord
 from train_pytorch_model.formats.writing import table_of, write_csv
 from train_pytorch_model.inference.explain import explain
 from train_pytorch_model.inference.predict import (
@@ -38,6 +39,7 @@ class Training:
 
     images: ImageDirectory  # those whose hashes are in the model's directory, in the same order
     report: str  # the page about it, relative to the evaluation's
+    race: RaceRecord | None = None  # how its network was chosen, if by a race
 
 
 def evaluate(
@@ -93,7 +95,13 @@ def _write_evaluation(
 
     mistakes = evaluated.predictions(evaluation.mistakes)
     directory.write_numbers(
-        root, evaluation, spec.categories, mistakes, num_unreadable, look_alikes
+        root,
+        evaluation,
+        spec.categories,
+        mistakes,
+        num_unreadable,
+        look_alikes,
+        training.race if training else None,
     )
     network = build_model(inputs.model, spec.categories).to(world.device)
     galleries = prediction_galleries(

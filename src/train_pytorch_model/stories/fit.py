@@ -5,6 +5,7 @@ PyTorch is loaded only when the images and the options have been checked.
 
 import hashlib
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields, replace
@@ -18,6 +19,7 @@ from train_pytorch_model.config.fit_options import FitOptions
 from train_pytorch_model.config.model_options import ModelOptions
 from train_pytorch_model.config.options import arguments_of
 from train_pytorch_model.config.table_options import columns_of
+from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.config.wording import flag, for_fit, parameter
 from train_pytorch_model.datasets.conversion import is_archive
 from train_pytorch_model.datasets.correcting import open_corrections
@@ -32,11 +34,13 @@ from train_pytorch_model.errors import (
     UserError,
 )
 from train_pytorch_model.evaluation.metrics import Evaluation
+from train_pytorch_model.evaluation.race_table import log_race
 from train_pytorch_model.evaluation.summary import log_summary
 from train_pytorch_model.formats import listing
 from train_pytorch_model.formats.failed_run import recorded_failures
 from train_pytorch_model.formats.model_directory import ModelDirectory, open_model_directory
 from train_pytorch_model.formats.outputs import check_apart, check_output, remove_empty
+from train_pytorch_model.formats.race_record import RaceRecord, read_race
 from train_pytorch_model.formats.reading import META
 from train_pytorch_model.formats.replacing import TRAINED
 from train_pytorch_model.formats.run_folder import UNTRAINED, RunFolder
@@ -48,12 +52,14 @@ from train_pytorch_model.formats.trained_directory import (
 )
 from train_pytorch_model.inputs import opening, scoring
 from train_pytorch_model.inputs.check_model_options import check_model_options
-from train_pytorch_model.inputs.opening import OpenedInputs
-from train_pytorch_model.inputs.run_output import prepare_output
+from train_pytorch_model.inputs.opening import CheckedImages, OpenedInputs
+from train_pytorch_model.inputs.race_options import check_race_options
+from train_pytorch_model.inputs.run_output import is_complete_or_replaced, prepare_output
 from train_pytorch_model.inputs.start_from import check_start_options, describe_start, open_start
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.machine.stop_requests import StopRequests, stop_requests
+from train_pytorch_model.machine.time_limit import NO_LIMIT, TimeLimit
 
 if TYPE_CHECKING:
     from train_pytorch_model.distributed.world import World
@@ -81,25 +87,28 @@ def fit(
     Training is asked to stop through `stops`, by default with signals. Raises a `UserError`, such
     as `InvalidDatasetError`, and `FailedWorkersError` when the processes that it has started fail.
     """
+    began_at = time.monotonic()
     logger.info(f"Train PyTorch Model {__version__}")
     check_model_options(options)
     check_start_options(options)
+    check_race_options(options)
     model = options.output or beside(folder, "corrected" if options.corrections else "model")
     check_apart(model, OUTPUT, folder, "folder")
     if is_archive(folder):
         check_apart(model, OUTPUT, beside(folder, "images"), "folder")
 
     def open_inputs() -> OpenedInputs | None:
-        return _open(folder, model, options)
+        return _open(folder, model, options, began_at)
 
     def train_and_test(inputs: OpenedInputs, world: "World") -> Evaluation | None:
         from train_pytorch_model.stories.train import train
 
         evaluation = None
-        if published_fingerprint(model) != inputs.fingerprint(options.parameters):
+        parameters = _parameters(options, inputs.race)
+        if published_fingerprint(model) != inputs.fingerprint(parameters):
             test = None if inputs.test is None else partial(_test_before_publishing, inputs, world)
             evaluation = train(
-                options.parameters,
+                parameters,
                 inputs,
                 model,
                 world,
@@ -107,6 +116,7 @@ def fit(
                 stops,
                 test,
                 options.overwrite,
+                _time_limit(inputs, began_at),
             )
         if evaluation is None:
             evaluation = _test(inputs, model, world)
@@ -122,13 +132,12 @@ def fit(
     return Fitted(model, evaluation)
 
 
-def _open(folder: Path, model: Path, options: FitOptions) -> OpenedInputs | None:
+def _open(folder: Path, model: Path, options: FitOptions, began_at: float) -> OpenedInputs | None:
     """Open the images and make the untrained model; None if this same call has done everything."""
-    parameters = options.parameters
     corrections = open_corrections(options.corrections)
     parts = open_parts(
         _images_of(folder),
-        parameters.random_seed,
+        options.parameters.random_seed,
         columns_of(options),
         options.group_by or "",
         _earlier_split(options.start_from or _earlier_model(folder, model, options)),
@@ -150,15 +159,16 @@ def _open(folder: Path, model: Path, options: FitOptions) -> OpenedInputs | None
             kind=TRAINED,
             overwrite=options.overwrite,
         )
+    checked = opening.check_images(training, validation)
     made_by = "" if options.start_from else _hash_of(options)
+    if options.minutes and _has_raced(model, checked, made_by, options):
+        run.remove()
+        return None
     path = run.root / f"{UNTRAINED}{made_by[:16]}"
     with _made_for_this(path):
-        if options.start_from:
-            untrained = open_start(options.start_from, options.recipe)
-            logger.info(describe_start(untrained, training.categories))
-        else:
-            untrained = _make_untrained(path, options)
-        inputs = opening.training_inputs(untrained, training, validation, parameters.epochs)
+        untrained, record = _initial_model(options, checked, path, began_at)
+        parameters = _parameters(options, record)
+        inputs = opening.inputs_for(untrained, checked, parameters.epochs)
         made_with = _made_with(options, untrained)
         warnings = tuple(warning for warning in inputs.warnings if warning not in told)
         inputs = replace(
@@ -168,6 +178,7 @@ def _open(folder: Path, model: Path, options: FitOptions) -> OpenedInputs | None
             made_with=made_with,
             warnings=warnings,
             corrections=corrections.text if corrections else "",
+            race=record,
         )
         compared = Parts(inputs.training, inputs.validation, parts.test)
         if prepare_output(
@@ -182,6 +193,48 @@ def _open(folder: Path, model: Path, options: FitOptions) -> OpenedInputs | None
             return inputs
     run.remove()  # the untrained model was only made to compare it
     return None if _is_complete(model / EVALUATION) else inputs
+
+
+def _initial_model(
+    options: FitOptions, checked: CheckedImages, path: Path, began_at: float
+) -> tuple[ModelDirectory, RaceRecord | None]:
+    """Return the model to start from, and the race that it has won, if there was one.
+
+    It is the user's own, or made at `path`, unless it is there.
+    """
+    if options.start_from:
+        start = open_start(options.start_from, options.recipe)
+        logger.info(describe_start(start, checked.training.categories))
+        return start, None
+    if options.minutes is None:
+        return _make_untrained(path, options), None
+    from train_pytorch_model.stories.race import race
+
+    winner = race(options, checked, path, began_at)
+    record = read_race(path)
+    log_race(record)
+    return winner, record
+
+
+def _parameters(options: FitOptions, record: RaceRecord | None) -> TrainConfig:
+    """Return the parameters of the training; after a race, with the epochs there is time for."""
+    if record is None:
+        return options.parameters
+    return replace(options.parameters, epochs=max(1, record.epochs))
+
+
+def _has_raced(model: Path, checked: CheckedImages, made_by: str, options: FitOptions) -> bool:
+    """Return whether the model is of this same race, of the same images.
+
+    Raises `OutputDirectoryError` if it is another one that is not to be replaced.
+    """
+    expected = {
+        "initial_model": _options_in_words(options),
+        "untrained_model": made_by,
+        "training_dataset": checked.training.fingerprint(),
+        "validation_dataset": checked.validation.fingerprint(),
+    }
+    return is_complete_or_replaced(model, expected, OUTPUT, options.fresh, options.overwrite)
 
 
 @contextmanager
@@ -232,7 +285,22 @@ def _hash_of(options: FitOptions) -> str:
     made_by = {option.name: str(getattr(options, option.name)) for option in fields(ModelOptions)}
     made_by["from_scratch"] = str(options.from_scratch)
     made_by["seed"] = str(options.parameters.random_seed)
+    if options.minutes:
+        made_by |= _identity_of_race(options)
     return hashlib.sha256(repr(sorted(made_by.items())).encode()).hexdigest()
+
+
+def _identity_of_race(options: FitOptions) -> dict[str, str]:
+    """Return what tells a race from others: its options, and what directories hold."""
+    directories = [Path(name) for name in options.candidates if os.path.isdir(name)]
+    models = [open_model_directory(path, parameter("candidates")) for path in directories]
+    return {
+        "minutes": str(options.minutes),
+        "candidates": " ".join(options.candidates),
+        "directories": " ".join(model.sha256 for model in models),
+        "parameters": str(options.parameters.as_flags()),
+        "group_by": str(options.group_by),
+    }
 
 
 def _make_untrained(path: Path, options: FitOptions) -> ModelDirectory:
@@ -268,10 +336,16 @@ def _made_with(options: FitOptions, initial: ModelDirectory) -> str:
     if options.start_from:
         name = f"{initial.root.resolve().name}@{initial.sha256[:8]}"
         return f"{flag('start_from')} {name.replace(' ', '_')}"
+    return _options_in_words(options)
+
+
+def _options_in_words(options: FitOptions) -> str:
+    """Return the options that make the untrained model, but for the recipe."""
     names = [option.name for option in fields(ModelOptions) if option.name != "recipe"]
-    values = {
-        name: str(getattr(options, name)).replace(" ", "_") for name in (*names, "from_scratch")
-    }
+    names.append("from_scratch")
+    if options.minutes:
+        names += ["minutes", "candidates"]
+    values = {name: str(getattr(options, name)).replace(" ", "_") for name in names}
     return " ".join(f"{flag(name)} {value}" for name, value in values.items())
 
 
@@ -294,6 +368,16 @@ def _write_untrained(path: Path, options: FitOptions) -> None:
             " elsewhere."
         )
         initialize(options, seed, path, shows_download=False)
+
+
+def _time_limit(inputs: OpenedInputs, began_at: float) -> TimeLimit:
+    """Return how long the training may take."""
+    if inputs.race is None:
+        return NO_LIMIT
+    from train_pytorch_model.stories.race import time_limit
+
+    num_test = 0 if inputs.test is None else len(inputs.test)
+    return time_limit(inputs.race, len(inputs.validation) + num_test, began_at)
 
 
 def _test_before_publishing(
@@ -320,7 +404,7 @@ def _test(
 
     tested = scoring.evaluation_inputs(scoring.open_trained(model), inputs.test)
     alone = replace(world, size=1, local_size=1)  # the other processes are no longer needed
-    training = Training(inputs.training, f"../{REPORT}")
+    training = Training(inputs.training, f"../{REPORT}", inputs.race)
     return evaluate(tested, model / EVALUATION, alone, training, after_batch)
 
 

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
@@ -25,12 +25,14 @@ from train_pytorch_model.inputs.opening import OpenedInputs
 from train_pytorch_model.machine.azure_job import is_azure_job
 from train_pytorch_model.machine.console import logger, paragraph, progress_bar
 from train_pytorch_model.machine.stop_requests import StoppedError, StopRequests, stop_requests
+from train_pytorch_model.machine.time_limit import NO_LIMIT, TimeLimit
 from train_pytorch_model.publishing.examine import Examination, examine
 from train_pytorch_model.publishing.publish import Finish, Test, publish
 from train_pytorch_model.publishing.report import render_report_files, stopped_early
 from train_pytorch_model.publishing.run import Run, open_run
 from train_pytorch_model.publishing.run_description import describe_run
 from train_pytorch_model.tracking.tracker import MlflowTracker
+from train_pytorch_model.training.agreed_clock import AgreedClock, OutOfTimeError
 from train_pytorch_model.training.batches import Batches, open_batches
 from train_pytorch_model.training.checkpoint_files import Checkpoint
 from train_pytorch_model.training.engine import Engine, start_engine
@@ -38,7 +40,7 @@ from train_pytorch_model.training.epoch import train_epoch, validate
 from train_pytorch_model.training.plan import Plan, make_plan
 from train_pytorch_model.training.progress import epoch_view, progress_of, show_epoch, show_plan
 from train_pytorch_model.training.saver import EVERY_S, UPLOADED_EVERY_S, NotFiniteError, Saver
-from train_pytorch_model.training.state import State
+from train_pytorch_model.training.state import BestEpoch, State
 from train_pytorch_model.training.thread_watch import ThreadWatch
 
 DRY_RUN_STEPS = 3
@@ -53,13 +55,15 @@ def train(
     stops: Callable[[], AbstractContextManager[StopRequests]] = stop_requests,
     test: Test | None = None,
     overwrite: bool = False,
+    limit: TimeLimit = NO_LIMIT,
 ) -> Evaluation | None:
     """Train, validate after every epoch, stop early when patience runs out; write the best model.
 
     Before it is published, the model is tested by `test`, on the main process, which returns the
     evaluation. Resumes an interrupted run of the same inputs and parameters, unless `fresh`. With
     `overwrite`, the model takes the place of one that is whole, when it is complete itself. It is
-    asked to stop through `stops`, by default with signals. Raises `TrainingError` when training
+    asked to stop through `stops`, by default with signals. When the time `limit` is up, training
+    ends, and the best model so far is published. Raises `TrainingError` when training
     cannot continue, `StoppedError` when it is asked to stop, and what making plan and engine
     raises.
     """
@@ -69,13 +73,13 @@ def train(
         engine = start_engine(plan, read_micro_batch(plan, output, fresh))
         show_plan(engine)
         with open_run(plan, output, fresh, overwrite) as run, stops() as stop:
-            state, examination, tested = train_and_publish(engine, run, readers, stop, test)
+            state, examination, tested = train_and_publish(engine, run, readers, stop, test, limit)
     if test is None:  # a test may take longer than the others can wait
         wait_for_the_model(world)
 
     best = state.best
     paragraph(
-        f"Trained in {duration(time.perf_counter() - started_at)}. Best epoch: {best.epoch},"
+        f"Trained in {duration(time.perf_counter() - started_at)}. {best_in_words(best)},"
         f" validation loss {best.metrics.loss:.4f}, accuracy {best.metrics.top1:.1%}."
     )
     if examination and not tested:  # or else the test has the last word
@@ -84,12 +88,20 @@ def train(
     return tested
 
 
+def best_in_words(best: BestEpoch) -> str:
+    """Return which weights are the best."""
+    if best.is_start:
+        return "The solved classifier is the best"
+    return f"Best epoch: {best.epoch}"
+
+
 def train_and_publish(
     engine: Engine,
     run: Run,
     readers: Decoders | None,
     stop: StopRequests,
     test: Test | None = None,
+    limit: TimeLimit = NO_LIMIT,
 ) -> tuple[State, Examination | None, Evaluation | None]:
     """Train the remaining epochs, and publish the best one's model with its test and the report."""
     every_s = UPLOADED_EVERY_S if is_azure_job() else EVERY_S
@@ -105,7 +117,9 @@ def train_and_publish(
                     for record in state.progress.history:
                         if tracker:
                             tracker.log(record)
-                train_epochs(engine, state, batches, saver, run, tracker)
+                if engine.plan.inputs.model.is_solved and not state.best.is_found:
+                    validate_start(engine, state, batches, saver)
+                train_epochs(engine, state, batches, saver, run, tracker, limit)
                 examination = examine(engine, state, batches, saver)
 
         def finish(root: Path) -> tuple[Evaluation | None, str]:
@@ -130,6 +144,20 @@ def check_stop(run: Run, saver: Saver, stop: StopRequests) -> None:
         raise StoppedError(stop.signal, run.folder.checkpoints, is_saved=saver.unsaved is None)
 
 
+def validate_start(engine: Engine, state: State, batches: Batches, saver: Saver) -> None:
+    """Validate the weights from which training starts, which may remain the best."""
+    validation_loader = batches.validation(state, is_last=True)
+    with progress_bar(len(validation_loader), "Validation") as bar:
+        for _ in validate(engine, state, validation_loader):
+            saver.after_validation_batch()
+            bar.advance()
+    state.close_start(engine.network)
+    metrics = state.best.metrics
+    paragraph(
+        f"The solved classifier: validation loss {metrics.loss:.4f}, top-1 {metrics.top1:.1%}"
+    )
+
+
 def train_epochs(
     engine: Engine,
     state: State,
@@ -137,16 +165,25 @@ def train_epochs(
     saver: Saver,
     run: Run,
     tracker: MlflowTracker | None,
+    limit: TimeLimit = NO_LIMIT,
 ) -> None:
-    """Train and validate epoch after epoch, until none is left or the patience is exhausted."""
+    """Train and validate epoch after epoch.
+
+    It ends when none is left, the patience is exhausted, or the time is up.
+    """
     plan = engine.plan
     threads = ThreadWatch(plan.world)
+    clock = AgreedClock(limit, plan.world)
     while not state.is_over:
+        if clock.is_up_between_epochs():
+            end_early(state, saver)
+            break
         try:
             train_loader = batches.training(state)
             with epoch_view(plan, state, len(train_loader)) as view:
                 for loss_sum, report in train_epoch(engine, state, train_loader):
                     saver.after_step(loss_sum)
+                    clock.check_within_epoch()
                     view.show(report)
                     threads.after_step()
             saver.after_training()
@@ -159,6 +196,9 @@ def train_epochs(
         except NotFiniteError as error:
             saver.roll_back(error)
             continue
+        except OutOfTimeError:
+            end_early(state, saver)
+            break
         except errors.ModuleOutOfMemoryError as error:
             run.folder.write_micro_batch(error.images_at_once)
             raise
@@ -170,6 +210,13 @@ def train_epochs(
         saver.after_epoch()
         show_epoch(plan, state)
     show_early_stop(plan, state)
+
+
+def end_early(state: State, saver: Saver) -> None:
+    """End training where it is, as its time is up, and write that down."""
+    state.end_early()
+    with suppress(NotFiniteError):  # what an open epoch has computed is not used
+        saver.after_epoch()
 
 
 def publish_best(
@@ -184,7 +231,7 @@ def publish_best(
     Raises `TrainingError`.
     """
     plan = run.plan
-    if state.best.epoch == 0:
+    if not state.best.is_found:
         raise TrainingError(
             "The validation loss was not finite in any epoch, so there is no model to keep."
             f" Lower {parameter('learning_rate')}, now {plan.config.learning_rate}."

@@ -117,7 +117,8 @@ def _prepare_batch_norms(
     if world.is_main:
         images = sample_images(inputs, num_sampled(inputs, batch_size), world).to(world.device)
         if len(images) > 1:  # batch norms may need two
-            batch_norms.blend_statistics(model, images, STATISTICS_FRACTION)
+            if not inputs.model.is_solved:  # for the features as they are
+                batch_norms.blend_statistics(model, images, STATISTICS_FRACTION)
             squared_norm = mean_squared_norm(model, head, images)
     statistics_of_main = batch_norms.running_statistics(model).cpu()
     squared_norm, statistics_of_main = world.broadcast((squared_norm, statistics_of_main))

@@ -47,6 +47,7 @@ class Progress:
     times: list[EpochTimes] = field(default_factory=list)  # times of the completed epochs
     lr_factor: float = 1.0  # multiplies the schedule's learning rate; halved at each rollback
     rollbacks: int = 0
+    is_out_of_time: bool = False  # whether training has ended because its time was up
     # The metrics of the completed epochs.
     history: list[dict[str, int | float]] = field(default_factory=list)
 
@@ -86,9 +87,21 @@ class ImageResults:
 class BestEpoch:
     """The epoch with the lowest validation loss, with a copy of its weights on the CPU."""
 
-    epoch: int = 0  # counted from 1; 0 until a validation loss has been finite
+    # Counted from 1; 0 for the weights from which training starts, if they are validated, and
+    # until a validation loss has been finite.
+    epoch: int = 0
     metrics: Metrics = field(default=Metrics(math.inf, 0.0, 0.0, 0))
     weights: dict[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def is_found(self) -> bool:
+        """Return whether a validation loss has been finite."""
+        return bool(self.weights)
+
+    @property
+    def is_start(self) -> bool:
+        """Return whether the weights from which training starts are the best."""
+        return self.is_found and self.epoch == 0
 
     def observe(self, epoch: int, metrics: Metrics, network: nn.Module) -> None:
         """Copy the network's weights if this validation loss is the lowest so far; NaN never is."""
@@ -162,9 +175,11 @@ class State:
 
     @property
     def is_over(self) -> bool:
-        """Whether no epoch is left, or the patience is exhausted."""
+        """Whether no epoch or no time is left, or the patience is exhausted."""
         config = self._plan.config
-        return self.progress.epoch > config.epochs or self.patience_spent >= config.patience
+        is_patience_spent = self.patience_spent >= config.patience
+        is_last_done = self.progress.epoch > config.epochs
+        return is_last_done or is_patience_spent or self.progress.is_out_of_time
 
     @property
     def run_s(self) -> float:
@@ -192,6 +207,18 @@ class State:
         self.progress.unreadable_images += records
         if records:
             logger.warning(unreadable_images_warning(records))
+
+    def end_early(self) -> None:
+        """Let training end here, as its time is up: an open epoch does not count."""
+        self.progress.is_out_of_time = True
+
+    def close_start(self, network: nn.Module) -> None:
+        """Keep the weights from which training starts, which have been validated, as the best."""
+        assert self.validated
+        self.best.observe(0, self.validated, network)
+        self.results = {0: self.results[self.progress.epoch]}
+        self.progress.validation_s = 0.0
+        self.validated = None
 
     def close_epoch(self, network: nn.Module) -> None:
         """Record the results of the open epoch, which is trained and validated; open the next."""

@@ -1,0 +1,63 @@
+import pytest
+
+from train_pytorch_model.inputs.race_plan import (
+    RacePlan,
+    Speed,
+    epochs_within,
+    finishing_s,
+    plan_race,
+    race_s,
+)
+
+SPEEDS = (Speed("slow", 0.06), Speed("fast", 0.01), Speed("middle", 0.03))
+
+
+def plan(seconds: float, images: int = 1000, categories: int = 10) -> RacePlan:
+    return plan_race(SPEEDS, images, categories, seconds, 10, 1, {})
+
+
+def test_with_enough_time_all_race_on_all_images() -> None:
+    planned = plan(3600)
+    assert [speed.name for speed in planned.candidates] == ["fast", "middle", "slow"]
+    assert (planned.num_raced, planned.num_solved) == (1000, 1000)
+
+
+def test_with_less_time_all_race_on_a_sample() -> None:
+    planned = plan(200)
+    assert len(planned.candidates) == 3
+    assert 200 <= planned.num_raced < 1000
+    assert planned.num_solved == 1000
+    assert race_s(planned, 10) <= 0.5 * 200 - 10
+
+
+def test_with_still_less_the_slowest_is_left_out() -> None:
+    planned = plan(120)
+    assert [speed.name for speed in planned.candidates] == ["fast", "middle"]
+    assert race_s(planned, 10) <= 0.5 * 120 - 10
+
+
+def test_without_time_for_two_the_fastest_is_solved_on_what_there_is_time_for() -> None:
+    planned = plan(30)
+    assert [speed.name for speed in planned.candidates] == ["fast"]
+    assert planned.num_raced == planned.num_solved
+    assert 20 <= planned.num_solved < 1000
+
+
+def test_without_any_time_a_few_images_of_each_category_are_used() -> None:
+    planned = plan(1)
+    assert (planned.num_candidates, planned.num_solved) == (1, 20)
+
+
+def test_few_images_all_race() -> None:
+    planned = plan(60, images=60)
+    assert (planned.num_candidates, planned.num_raced) == (3, 60)
+
+
+@pytest.mark.parametrize(("left_s", "epochs"), [(1000, 5), (71, 2), (70, 1), (30, 0), (-5, 0)])
+def test_as_many_epochs_are_trained_as_fit_into_the_time(left_s: float, epochs: int) -> None:
+    # An epoch takes 0.03 s x (3 x 300 + 100) = 30 s, and 85 % of the time is used.
+    assert epochs_within(left_s, 0.03, 300, 100, most=5) == epochs
+
+
+def test_publishing_takes_its_time() -> None:
+    assert finishing_s(0.1, 40) == pytest.approx(25)
