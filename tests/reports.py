@@ -105,6 +105,7 @@ def make_report(
         files={"0,1": [card.files[0] for card in shown[:6]]},
         calibrated="The probabilities are those of the network.",
         look_alikes="",
+        about_suspects="",
         precision="bfloat16",
         config=config,
         recipe=decided_recipe(),

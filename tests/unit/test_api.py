@@ -184,7 +184,7 @@ def test_a_model_tells_what_training_wrote(trained: Path) -> None:
     assert list(model.suspects.columns) == [field.name for field in fields(Suspect)]
     assert len(model.suspects) == 0
     (trained / "suspects.csv").write_text(
-        "file,given,proposed,score,dataset,original\nNA/1.jpg,NA,007,0.5,training,\n"
+        "file,given,proposed,wrong,dataset,original\nNA/1.jpg,NA,007,0.5,training,\n"
     )
     (row,) = model.suspects.itertuples(index=False)
     assert tuple(row) == ("NA/1.jpg", "NA", "007", 0.5, "training", "")

@@ -7,6 +7,7 @@ import numpy as np
 
 from train_pytorch_model.config.wording import counted, reason_of
 from train_pytorch_model.evaluation import calibration, metrics
+from train_pytorch_model.evaluation.label_noise import fit_label_noise
 from train_pytorch_model.evaluation.metrics import Evaluation
 from train_pytorch_model.evaluation.tables import EvaluatedImages
 from train_pytorch_model.formats.race_record import read_predictions
@@ -19,6 +20,8 @@ from train_pytorch_model.quality.suspects import (
     SUSPECTS,
     Suspect,
     Suspects,
+    about_suspects,
+    can_tell,
     suspect_rows,
     suspects_by_margin,
     suspects_by_prediction,
@@ -33,6 +36,10 @@ from train_pytorch_model.training.saver import Saver
 from train_pytorch_model.training.state import ImageResults, State
 
 WORTH_A_WARNING = 0.01  # of the validation images
+TINY = 1e-12  # of a probability, so that it has a logarithm
+SUPPOSED = 0.1  # wrong labels: were so many wrong, a model that can tell …
+MIN_FOUND = 0.4  # … would find so many of them, …
+MIN_NUM_FOUND = 5  # … or at least so many validation images
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,7 @@ class Examination:
     # (N,), float64: how unlike training images the N are; (0,) without logits.
     energies: np.ndarray
     suspects: Sequence[Suspect]  # the most suspicious first
+    about_suspects: str  # what to know about them, or why there are none; may be empty
     race_accuracy: float | None = None  # of a race of networks, if there was one
 
     @property
@@ -113,6 +121,7 @@ def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Exa
     evaluation = metrics.evaluate(results.outcomes, len(inputs.categories))
     hashes = _hashes_of_images(engine.plan, hashes_of_ranks)
     twins, look_alikes = _find_twins(inputs, hashes, results, evaluation)
+    suspects, about = _find_suspects(inputs, margins, results, evaluation)
     return Examination(
         evaluated=EvaluatedImages(inputs.validation, results.indices, results.outcomes),
         evaluation=evaluation,
@@ -122,7 +131,8 @@ def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Exa
         look_alikes=look_alikes,
         training_hashes=hashes[: len(inputs.training)],
         energies=energies_of(results.logits) if len(results.logits) else np.empty(0),
-        suspects=_find_suspects(inputs, margins, results, evaluation),
+        suspects=suspects,
+        about_suspects=about,
         race_accuracy=inputs.race.accuracy if inputs.race else None,
     )
 
@@ -209,33 +219,47 @@ def _find_suspects(
     margins: tuple[np.ndarray, np.ndarray],
     results: ImageResults,
     evaluation: Evaluation,
-) -> list[Suspect]:
-    """Return the images whose category may be wrong, and log how many there are.
+) -> tuple[list[Suspect], str]:
+    """Return the images whose category is probably wrong, and what to know about them.
 
-    A model that does no better than guessing suspects nothing.
+    The latter is logged, and empty if there is nothing to say.
     """
-    if not evaluation.is_better_than_guessing:
-        return []
-    parts = [(inputs.training, _training_suspects(inputs, margins))]
-    if len(results.logits):
-        probabilities = calibration.softmax(results.logits)
-        suspects = suspects_by_prediction(results.outcomes.targets, probabilities)
-        in_dataset = replace(suspects, indices=results.indices[suspects.indices])
-        parts.append((inputs.validation, in_dataset))
+    if not len(results.logits):  # too many to keep
+        return [], ""
+    targets = results.outcomes.targets
+    noise = fit_label_noise(results.logits, targets)
+    wrong = noise.wrong_probabilities(results.logits, targets)
+    held_out = suspects_by_prediction(targets, results.logits, wrong)
+    parts = [
+        (inputs.training, _training_suspects(inputs, margins, held_out)),
+        (inputs.validation, replace(held_out, indices=results.indices[held_out.indices])),
+    ]
     rows = suspect_rows(parts)
-    if rows:
-        paragraph(
-            f"{counted(len(rows), 'image', 'images')} may have a wrong category: see {SUSPECTS}."
+    text = about_suspects(rows)
+    found = can_tell(calibration.softmax(results.logits), SUPPOSED)
+    is_enough = found >= MIN_FOUND and found * SUPPOSED * len(targets) >= MIN_NUM_FOUND
+    if not rows and not is_enough:
+        text = (
+            "Whether categories are wrong cannot be told: among the mistakes of this model,"
+            f" {1 - evaluation.accuracy:.0%} of {counted(len(targets), 'image', 'images')} for"
+            " validation, wrong labels would not stand out. A more accurate model, or more images,"
+            " can tell."
         )
-    return rows
+    if text:
+        paragraph(text)
+    return rows, text
 
 
-def _training_suspects(inputs: TrainingInputs, margins: tuple[np.ndarray, np.ndarray]) -> Suspects:
+def _training_suspects(
+    inputs: TrainingInputs, margins: tuple[np.ndarray, np.ndarray], held_out: Suspects
+) -> Suspects:
     """Return the suspects among the training images: by predictions out of fold, or by margins."""
     if inputs.race is None:
-        return suspects_by_margin(*margins)
+        return suspects_by_margin(*margins, held_out)
     probabilities = read_predictions(inputs.model.root)[: len(inputs.training)]
     known = np.flatnonzero(np.isfinite(probabilities).all(axis=1))
     targets = inputs.training.class_indices[known]
-    suspects = suspects_by_prediction(targets, probabilities[known].astype(np.float64))
+    logits = np.log(np.maximum(probabilities[known].astype(np.float64), TINY))
+    wrong = fit_label_noise(logits, targets).wrong_probabilities(logits, targets)
+    suspects = suspects_by_prediction(targets, logits, wrong)
     return replace(suspects, indices=known[suspects.indices])

@@ -127,6 +127,7 @@ def _report(engine: Engine, state: State, output: Path, examination: Examination
         look_alikes=examination.look_alikes.describe(examination.evaluation.accuracy),
         galleries=_galleries(engine, training, examination),
         files=files_by_cell(examination.evaluated),
+        about_suspects="" if examination.suspects else examination.about_suspects,
         precision=plan.precision.name,
         config=plan.config,
         recipe=inputs.recipe,

@@ -1,8 +1,9 @@
 """Images whose category is probably wrong.
 
-`suspects.csv`, in the trained model directory, lists them, the most suspicious first. Both data
-sets are judged by what a run knows anyway: the training images by their margins while they were
-learned, the validation images by predictions of a model that was not trained on them.
+`suspects.csv`, in the trained model directory, lists them, the most suspicious first: those that
+are more probably wrong than right. Both data sets are judged by what a run knows anyway: the
+validation images by predictions of a model that was not trained on them, and the training images by
+their margins while they were learned.
 """
 
 from collections.abc import Sequence
@@ -13,18 +14,17 @@ import numpy as np
 from train_pytorch_model.formats.image_directory import ImageDirectory
 
 SUSPECTS = "suspects.csv"
-MAX_MARGIN = 0.35  # of a suspect: on clean digits, one image in a hundred is below
-MAX_FRACTION = 0.1  # of the images: a network that has learned little doubts half of them
-ROUNDING = 1e-6
+MIN_PROBABILITY = 0.5  # of being wrong
+MAX_MARGIN = 0.5  # of a training image: above, the network prefers the given category
 
 
 @dataclass(frozen=True)
 class Suspects:
-    """K images of a data set, by increasing score."""
+    """K images of a data set, the most suspicious first."""
 
     indices: np.ndarray  # (K,), int64
     proposed: np.ndarray  # (K,), int64: the class indices of more probable categories
-    scores: np.ndarray  # (K,), float64: how probable the given category is, from 0 to 1
+    wrong: np.ndarray  # (K,), float64: how probable it is that the given category is wrong
     num_images: int  # of the whole data set
 
 
@@ -35,68 +35,97 @@ class Suspect:
     file: str
     given: str
     proposed: str
-    score: float
+    wrong: float  # how probable it is that the given category is wrong, from 0 to 1
     dataset: str
     original: str  # the file's name before it was copied; empty if unknown
 
 
-def suspects_by_margin(margins: np.ndarray, others: np.ndarray) -> Suspects:
-    """Return the suspects among N training images.
+def suspects_by_prediction(targets: np.ndarray, logits: np.ndarray, wrong: np.ndarray) -> Suspects:
+    """Return the suspects among N images with targets (N,), by logits (N, C).
+
+    `wrong` (N,) says how probable it is that each target is wrong.
+    """
+    found = np.flatnonzero(wrong >= MIN_PROBABILITY)
+    chosen = found[np.argsort(-wrong[found], kind="stable")]
+    return Suspects(
+        chosen, best_others(logits[chosen], targets[chosen]), wrong[chosen], len(targets)
+    )
+
+
+def best_others(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Return (N,), int64: the most probable category of each image besides its own."""
+    others = logits.copy()
+    others[np.arange(len(targets)), targets] = -np.inf
+    best: np.ndarray = others.argmax(axis=1)
+    return best
+
+
+def suspects_by_margin(margins: np.ndarray, others: np.ndarray, held_out: Suspects) -> Suspects:
+    """Return the suspects among N training images: as many, of all, as among those `held_out`.
 
     The mean margins (N,) of their categories over the best other categories are from 0 to 1, and
-    NaN for an image without; `others` (N,) are the class indices of these categories.
+    NaN for an image without; `others` (N,) are the class indices of these categories. Margins rank
+    images as predictions do, but do not tell by themselves how many labels are wrong.
     """
     order = np.argsort(margins, kind="stable")  # NaN last
-    suspicious = order[margins[order] < MAX_MARGIN]
-    chosen = suspicious[: int(MAX_FRACTION * len(margins))]
-    return Suspects(chosen, others[chosen], margins[chosen], len(margins))
+    fraction = len(held_out.indices) / max(held_out.num_images, 1)
+    candidates = order[: round(fraction * len(margins))]
+    chosen = candidates[margins[candidates] < MAX_MARGIN]
+    if not len(chosen):
+        return Suspects(chosen, others[chosen], np.empty(0), len(margins))
+    ranks = (np.arange(len(chosen)) + 0.5) / len(candidates)
+    ranks_held_out = (np.arange(len(held_out.indices)) + 0.5) / len(held_out.indices)
+    wrong = np.interp(ranks, ranks_held_out, held_out.wrong)
+    return Suspects(chosen, others[chosen], wrong, len(margins))
 
 
-def suspects_by_prediction(targets: np.ndarray, probabilities: np.ndarray) -> Suspects:
-    """Return the suspects among N images with targets (N,), by probabilities (N, C).
+def can_tell(label_probabilities: np.ndarray, fraction: float) -> float:
+    """Return how many of wrong labels would be suspects, from 0 to 1, were a `fraction` wrong.
 
-    They are predictions of a model that did not learn from these images.
-
-    Confident learning (Northcutt et al. 2021, Confident Learning: Estimating Uncertainty in Dataset
-    Labels, equation 1): a category is confident if it is at least as probable as on average for the
-    images that are given it. An image is suspect if its most probable confident category is not its
-    own, nor is the most probable one.
+    `label_probabilities` (N, C) are predictions; a wrong label is as often one category as another.
     """
-    num_classes = probabilities.shape[1]
-    of_target = probabilities[np.arange(len(targets)), targets]  # (N,)
-    counts = np.bincount(targets, minlength=num_classes)  # (C,)
-    thresholds = np.bincount(targets, of_target, num_classes) / np.maximum(counts, 1)  # (C,)
-    is_confident = (probabilities >= thresholds - ROUNDING) & (counts > 0)  # (N, C)
-    proposed = np.where(is_confident, probabilities, -1).argmax(axis=1)  # (N,)
-    predicted = probabilities.argmax(axis=1)  # (N,)
-    differs = (proposed != targets) & (predicted != targets)
-    suspects = np.flatnonzero(differs & is_confident.any(axis=1))
-    chosen = suspects[np.argsort(of_target[suspects], kind="stable")]
-    return Suspects(chosen, proposed[chosen], of_target[chosen], len(targets))
+    num_classes = label_probabilities.shape[1]
+    by_chance = fraction / num_classes
+    any_way = (1 - fraction) * label_probabilities + by_chance
+    is_found = by_chance * (1 - label_probabilities) >= MIN_PROBABILITY * any_way
+    return float((is_found * (1 - label_probabilities)).sum() / (len(is_found) * (num_classes - 1)))
+
+
+def about_suspects(rows: Sequence[Suspect]) -> str:
+    """Return how many suspects there are, and how many of them are expected to be wrong."""
+    if not rows:
+        return ""
+    expected = round(sum(row.wrong for row in rows))
+    if len(rows) == 1:
+        return f"1 image probably has a wrong category: see {SUSPECTS}."
+    return (
+        f"{len(rows):,} images probably have a wrong category, and about {expected:,} of them"
+        f" really do: see {SUSPECTS}."
+    )
 
 
 def suspect_rows(parts: Sequence[tuple[ImageDirectory, Suspects]]) -> list[Suspect]:
     """Return the rows of suspects.csv, of all data sets.
 
-    They are merged by how far down each is in the order of its data set, as a fraction of it.
+    The most probable come first; of equals, by how far down each is in the order of its data set.
     """
-    ranked: list[tuple[float, Suspect]] = []
+    ranked: list[tuple[tuple[float, float], Suspect]] = []
     for images, suspects in parts:
         columns = (
             suspects.indices.tolist(),
             suspects.proposed.tolist(),
-            suspects.scores.tolist(),
+            suspects.wrong.tolist(),
             images.original_names(suspects.indices),
         )
-        for rank, (index, proposed, score, original) in enumerate(zip(*columns, strict=True), 1):
+        for rank, (index, proposed, wrong, original) in enumerate(zip(*columns, strict=True), 1):
             suspect = Suspect(
                 file=images.file_names[index],
                 given=images.categories[images.class_indices[index]],
                 proposed=images.categories[proposed],
-                score=round(score, 4),
+                wrong=round(wrong, 4),
                 dataset=images.port,
                 original=original,
             )
-            ranked.append((rank / suspects.num_images, suspect))
+            ranked.append(((-suspect.wrong, rank / suspects.num_images), suspect))
     ranked.sort(key=lambda rank_and_suspect: rank_and_suspect[0])
     return [suspect for _, suspect in ranked]

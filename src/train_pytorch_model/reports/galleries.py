@@ -9,7 +9,7 @@ from train_pytorch_model.evaluation.metrics import Evaluation
 from train_pytorch_model.evaluation.tables import EvaluatedImages, Prediction
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.colours import Colours
-from train_pytorch_model.quality.suspects import SUSPECTS, Suspect
+from train_pytorch_model.quality.suspects import Suspect, about_suspects
 from train_pytorch_model.quality.twins import TWINS, TwinRow
 from train_pytorch_model.reports.gallery import HEAT_NOTE, Card, Fact, Gallery, Heat
 from train_pytorch_model.reports.pictures import thumbnail
@@ -148,7 +148,7 @@ def suspects_gallery(
         Card(
             pictures=[thumbnail(roots[suspect.dataset] / suspect.file, colours)],
             facts=[
-                Fact("given", suspect.given, f"{suspect.score:.1%}"),
+                Fact("given", suspect.given, f"wrong with {suspect.wrong:.0%}"),
                 Fact("rather", suspect.proposed),
                 Fact("in", suspect.dataset.lower()),
             ],
@@ -157,10 +157,9 @@ def suspects_gallery(
         for suspect in suspects[:MAX_SUSPECTS]
     ]
     text = (
-        f"{counted(len(suspects), 'image', 'images')} may have a wrong category; `{SUSPECTS}` lists"
-        " all. Of training images, the model kept preferring another category while it learned"
-        " them; of validation images, it is sure of another one. The percentages are what it gives"
-        " the category of the image. Correct what is wrong and train again."
+        f"{about_suspects(suspects)} The percentages say how probable that is. The verb `review`"
+        " makes a page on which they are corrected, and `--corrections` trains again with what was"
+        " decided there."
     )
     return [Gallery("suspects", "Look at these first", text, cards)] if cards else []
 

@@ -44,6 +44,7 @@ class Report:
     files: Mapping[str, Sequence[str]]  # as of `files_by_cell`
     calibrated: str  # what has been done about the probabilities, as a sentence
     look_alikes: str  # what images like training images mean for the accuracy; empty without any
+    about_suspects: str  # why no category is suspected; empty otherwise
     precision: str  # the dtype of validation, such as `bfloat16`
     config: TrainConfig
     recipe: DecidedRecipe
@@ -160,6 +161,8 @@ def _notes(report: Report) -> Iterator[str]:
     """Yield remarks on the metrics, as sentences without file or category names."""
     if report.look_alikes:
         yield report.look_alikes
+    if report.about_suspects:
+        yield report.about_suspects
     if report.stopped:
         yield report.stopped
     elif _is_still_falling(report) and len(report.evaluation.mistakes):

@@ -32,7 +32,6 @@ from tests.benchmarks.data_quality.training import (
 )
 from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.inputs.opening import TRAINING_DATASET
-from train_pytorch_model.quality import suspects
 from train_pytorch_model.quality.suspects import SUSPECTS
 from train_pytorch_model.training import state
 
@@ -69,7 +68,6 @@ def main() -> None:
         has_third = sum(1 for path in chosen.images.iterdir() if path.is_dir()) > 2
         if chosen.all_epochs:
             stack.enter_context(patch.object(state, "MIN_COUNTING", chosen.epochs))
-            stack.enter_context(patch.object(suspects, "MAX_MARGIN", 0.4))
         for seed in range(1, chosen.seeds + 1):
             with tempfile.TemporaryDirectory() as folder:
                 rows.append(_suspects(chosen, seed, Path(folder)))

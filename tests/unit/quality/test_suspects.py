@@ -7,72 +7,79 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cleanlab.filter import find_label_issues
 from tests.image_directories import open_three
 
 from train_pytorch_model.formats.writing import csv_text, table_of
 from train_pytorch_model.quality.suspects import (
     Suspect,
     Suspects,
+    about_suspects,
+    can_tell,
     suspect_rows,
     suspects_by_margin,
     suspects_by_prediction,
 )
 
 
-def noisy_predictions(seed: int, accuracy: float) -> tuple[np.ndarray, np.ndarray]:
-    """Given categories (400,), a tenth of them wrong, and predictions (400, 4)."""
-    random = np.random.default_rng(seed)
-    true = random.integers(0, 4, 400)
-    given = np.where(random.random(400) < 0.1, (true + random.integers(1, 4, 400)) % 4, true)
-    seen = np.where(random.random(400) < accuracy, true, random.integers(0, 4, 400))
-    powers = np.exp(3 * np.eye(4)[seen] + random.standard_normal((400, 4)))
-    return given, powers / powers.sum(axis=1, keepdims=True)
+def test_images_that_are_more_probably_wrong_than_right_are_listed() -> None:
+    targets = np.array([0, 1, 2, 0])
+    logits = np.array([[0.0, 3, 1], [0, 3, 1], [2, 1, 0], [0, 1, 5]])
+    suspects = suspects_by_prediction(targets, logits, np.array([0.6, 0.1, 0.49, 0.9]))
+    assert suspects.indices.tolist() == [3, 0]
+    assert suspects.proposed.tolist() == [2, 1]
+    assert suspects.wrong.tolist() == [0.9, 0.6]
+    assert suspects.num_images == 4
 
 
-@pytest.mark.parametrize(("seed", "accuracy"), [(1, 0.95), (2, 0.7), (3, 0.4)])
-def test_predictions_lead_to_the_suspects_of_cleanlab(seed: int, accuracy: float) -> None:
-    given, probabilities = noisy_predictions(seed, accuracy)
-    suspects = suspects_by_prediction(given, probabilities)
-    expected = find_label_issues(
-        given,
-        probabilities,
-        filter_by="confident_learning",
-        return_indices_ranked_by="self_confidence",
-    )
-    np.testing.assert_array_equal(suspects.indices, expected)
-    assert (suspects.proposed != given[suspects.indices]).all()
-    np.testing.assert_allclose(
-        suspects.scores, probabilities[suspects.indices, given[suspects.indices]]
-    )
-
-
-def test_confident_predictions_of_the_given_categories_leave_no_suspect() -> None:
-    given = np.arange(30) % 3
-    probabilities = np.full((30, 4), 0.05)  # there is no image of the last category
-    probabilities[np.arange(30), given] = 0.85
-    assert len(suspects_by_prediction(given, probabilities).indices) == 0
-
-
-def test_the_lowest_margins_are_suspect() -> None:
+def test_training_images_are_suspected_as_often_as_those_held_out() -> None:
+    held_out = Suspects(np.arange(3), np.zeros(3, np.int64), np.array([0.9, 0.8, 0.6]), 30)
     margins = np.full(40, 0.9)
-    margins[[3, 7, 11, 20]] = [0.3, 0.1, np.nan, 0.45]
-    suspects = suspects_by_margin(margins, np.arange(40))
-    assert suspects.indices.tolist() == suspects.proposed.tolist() == [7, 3]
-    assert suspects.scores.tolist() == [0.1, 0.3]
+    margins[[3, 7, 11, 20, 21]] = [0.3, 0.1, np.nan, 0.45, 0.48]
+    suspects = suspects_by_margin(margins, np.arange(40), held_out)
+    assert suspects.indices.tolist() == suspects.proposed.tolist() == [7, 3, 20, 21]
+    assert suspects.wrong[0] == 0.9
+    assert (np.diff(suspects.wrong) <= 0).all()
+    assert suspects.wrong[-1] == 0.6
 
 
-def test_a_network_that_has_learned_nothing_does_not_accuse_everyone() -> None:
-    assert len(suspects_by_margin(np.full(200, 0.2), np.zeros(200, np.int64)).indices) == 20
+def test_training_images_that_the_network_agrees_with_are_not_suspected() -> None:
+    held_out = Suspects(np.arange(9), np.zeros(9, np.int64), np.full(9, 0.9), 10)
+    suspects = suspects_by_margin(np.full(20, 0.6), np.zeros(20, np.int64), held_out)
+    assert len(suspects.indices) == len(suspects.wrong) == 0
 
 
-def test_rows_of_both_data_sets_alternate_by_their_share(tmp_path: Path) -> None:
+def test_no_training_image_is_suspected_if_none_is_that_was_held_out() -> None:
+    nothing = Suspects(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), 10)
+    suspects = suspects_by_margin(np.full(20, 0.01), np.zeros(20, np.int64), nothing)
+    assert len(suspects.indices) == 0
+
+
+def test_a_weak_network_cannot_tell_wrong_labels_and_a_good_one_can() -> None:
+    sure = np.full((50, 4), 0.001)
+    sure[np.arange(50), np.arange(50) % 4] = 0.997
+    assert can_tell(sure, 0.1) == pytest.approx(1, abs=0.01)
+    assert can_tell(np.full((50, 4), 0.25), 0.1) == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ([], ""),
+        ([0.7], "1 image probably has a wrong category: see suspects.csv."),
+        ([0.9, 0.6, 0.7], "3 images probably have a wrong category, and about 2 of them really do"),
+    ],
+)
+def test_the_expected_number_of_wrong_categories_is_told(wrong: list[float], text: str) -> None:
+    assert text in about_suspects([Suspect("a", "b", "c", one, "d", "") for one in wrong])
+
+
+def test_rows_of_both_data_sets_are_ranked_by_their_probability(tmp_path: Path) -> None:
     images = open_three(tmp_path)
-    few = Suspects(np.array([0, 1]), np.array([1, 0]), np.array([0.1, 0.2]), 10)
-    many = Suspects(np.array([2]), np.array([1]), np.array([0.05]), 1000)
+    few = Suspects(np.array([0, 1]), np.array([1, 0]), np.array([0.9, 0.5]), 10)
+    many = Suspects(np.array([2]), np.array([1]), np.array([0.9]), 1000)
     rows = suspect_rows([(images, few), (images, many)])
     assert [row.file for row in rows] == [images.file_names[index] for index in (2, 0, 1)]
     table = list(csv.DictReader(io.StringIO(csv_text(table_of(Suspect, rows)))))
-    assert list(table[0]) == ["file", "given", "proposed", "score", "dataset", "original"]
+    assert list(table[0]) == ["file", "given", "proposed", "wrong", "dataset", "original"]
     assert tuple(table[1].values()) == tuple(map(str, astuple(rows[1])))
     assert (rows[1].given, rows[1].proposed) == ("große", "b")
