@@ -19,6 +19,7 @@ TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 WARMUP_FLAG = "warmup-step-number"
 
 FIT_NAMES = {"trained_model": "output"}  # parameters of `train` that `fit` calls otherwise
+POSITIONAL = frozenset({"folder"})  # parameters that have no flag
 
 _IS_FOR_FIT: ContextVar[bool] = ContextVar("is_for_fit", default=False)
 _IS_FOR_COMMAND_LINE: ContextVar[bool] = ContextVar("is_for_command_line", default=False)
@@ -57,7 +58,12 @@ def parameter(name: str) -> str:
     assert name.isidentifier(), f"{name} is an option, not a parameter"
     if _IS_FOR_FIT.get():
         name = FIT_NAMES.get(name, name)
-    return worded(flag(name), f"`{name}`")
+    return worded(name.upper() if name in POSITIONAL else flag(name), f"`{name}`")
+
+
+def for_fit_or(fit: str, others: str) -> str:
+    """Return the words for a user of `fit`, or else for one of another verb."""
+    return fit if _IS_FOR_FIT.get() else others
 
 
 def with_init_model(command_line: str, alone: str) -> str:

@@ -25,7 +25,7 @@ from train_pytorch_model.datasets.grouping import group_images
 from train_pytorch_model.datasets.kept_split import split_as_before
 from train_pytorch_model.datasets.unused_folders import count_images, warn_of_unused
 from train_pytorch_model.errors import InvalidDatasetError
-from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.formats.image_directory import FIT_HINT, ImageDirectory
 from train_pytorch_model.formats.labelled_folder import has_labels, open_labelled
 from train_pytorch_model.formats.labelled_rows import SHOWN, some
 from train_pytorch_model.formats.listing import Packer, is_hidden
@@ -35,8 +35,13 @@ from train_pytorch_model.formats.reading import META
 from train_pytorch_model.formats.table_files import part_tables_in, tables_in
 from train_pytorch_model.formats.table_splits import NO_PART
 from train_pytorch_model.inputs.damaged_categories import without_damaged_categories
+from train_pytorch_model.inputs.headers import read_headers
 from train_pytorch_model.inputs.opening import TRAINING_DATASET, VALIDATION_DATASET
 from train_pytorch_model.inputs.scoring import DATASET
+from train_pytorch_model.inputs.unreadable_images import (
+    UnreadableImage,
+    without_unreadable_images,
+)
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.quality.identical_files import MAX_COMPARED
 
@@ -44,10 +49,6 @@ NO_EARLIER: Mapping[str, str] = {}  # split
 FRACTION = 0.1  # of the images, for each of validation and test …
 FRACTION_OF_FEW = 0.2  # … and of a folder in which that is less than
 MIN_IMAGES = 5  # of a category
-HINT = (
-    "Name a folder with one folder per category in it, with a labels.csv, or with such folders"
-    " called train, val and test."
-)
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,12 @@ class Parts:
     training: ImageDirectory
     validation: ImageDirectory
     test: ImageDirectory
+    unreadable: tuple[UnreadableImage, ...] = ()
+    """Left out before the others were split."""
+
+    def by_name(self) -> dict[str, ImageDirectory]:
+        """Return the images of each part, by its name."""
+        return {TRAINING: self.training, VALIDATION: self.validation, TEST: self.test}
 
 
 def open_parts(
@@ -80,11 +87,13 @@ def open_parts(
     if corrections and not parts[TRAINING].categories:  # the table is all that labels them
         parts = correct(folder, {TRAINING: parts[TRAINING]}, corrections)
         corrections = None
-    parts[TRAINING].require_labels(HINT)
+    parts[TRAINING].require_labels(FIT_HINT)
     for part in _unlabelled(parts):
         logger.warning(_about_unlabelled(parts.pop(part), part))
     missing = [part for part in (TEST, VALIDATION) if part not in parts]
+    unreadable: Sequence[UnreadableImage] = ()
     if missing:
+        parts[TRAINING], unreadable = _readable(parts[TRAINING])
         parts |= _split_off(parts[TRAINING], missing, seed, group_by, earlier)
     elif group_by:
         logger.warning(f"{parameter('group_by')} changes nothing: {folder} has all parts already.")
@@ -95,7 +104,16 @@ def open_parts(
         replace(parts[TRAINING], port=TRAINING_DATASET),
         replace(parts[VALIDATION], port=VALIDATION_DATASET),
         replace(parts[TEST], port=DATASET),
+        tuple(unreadable),
     )
+
+
+def _readable(images: ImageDirectory) -> tuple[ImageDirectory, Sequence[UnreadableImage]]:
+    """Return the images whose headers can be read, and the others.
+
+    Raises `InvalidDatasetError` for too many of these.
+    """
+    return without_unreadable_images(images, read_headers(images).unreadable)
 
 
 def _open_own_parts(folder: Path, columns: TableOptions) -> dict[str, ImageDirectory]:
@@ -206,7 +224,8 @@ def _by_part(images: ImageDirectory, parts: np.ndarray, teller: str) -> dict[str
         part: images.select(np.flatnonzero(parts == index)) for index, part in enumerate(PARTS)
     }
     if not len(found[TRAINING]):
-        raise InvalidDatasetError(images.title, f"{teller} has no image for training.", HINT)
+        hint = f"Say {TRAINING!r} of some images there."
+        raise InvalidDatasetError(images.title, f"{teller} has no image for training.", hint)
     # What the folder holds besides images is said once, of the training images.
     return {
         part: selected if part == TRAINING else replace(selected, ignored={}, notes=())
@@ -235,6 +254,7 @@ def _split_off(
         training, fractions, seed, groups.labels, [TRAINING, *missing], earlier
     )
     rest, *split_off = of_parts
+    _check_enough(training, rest)
     # What the folder holds besides images is said once, of the training images.
     parts = {
         part: replace(images, ignored={}, notes=())
@@ -261,6 +281,20 @@ def _place_by_groups(
         if part != TRAINING
     }
     return [held_out.get(group, TRAINING) for group in groups[num_known:].tolist()]
+
+
+def _check_enough(images: ImageDirectory, training: ImageDirectory) -> None:
+    """Raise `InvalidDatasetError` if so few images were split that training has one category."""
+    num_categories = np.count_nonzero(images.class_counts())
+    if num_categories < 2 or np.count_nonzero(training.class_counts()) >= 2:
+        return
+    number = counted(len(images), "image", "images")
+    raise InvalidDatasetError(
+        images.title,
+        f"its {number} in {num_categories} categories are too few to split: training would have"
+        " one category.",
+        "Add images: each part, training, validation and test, needs some of each category.",
+    )
 
 
 def _about_twins(num_twins: int, num_images: int) -> str:

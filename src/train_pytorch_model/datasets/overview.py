@@ -17,7 +17,7 @@ MAX_NAME = 36  # characters of a category, so that a row fits into 80
 
 def describe_parts(parts: Parts) -> Iterator[str]:
     """Yield the lines of the table, which fit into 80 characters."""
-    by_part = [_counts_by_name(images) for images in vars(parts).values()]
+    by_part = [_counts_by_name(images) for images in parts.by_name().values()]
     categories = list(dict.fromkeys(chain(*by_part)))
     names = [_shown(name) for name in categories]
     counts = np.asarray([[count.get(name, 0) for count in by_part] for name in categories])
@@ -26,7 +26,7 @@ def describe_parts(parts: Parts) -> Iterator[str]:
     order = np.argsort(-counts.sum(axis=1), kind="stable")
     rows = np.arange(len(names)) if len(names) <= MAX_ROWS else order
     width = max([len(names[row]) for row in rows.tolist()])
-    yield _row("", tuple(vars(parts)), width)
+    yield _row("", tuple(parts.by_name()), width)
     if len(rows) <= MAX_ROWS:
         yield from _rows(rows, names, counts, width)
         return

@@ -41,8 +41,8 @@ def write_split(path: Path, parts: Parts) -> None:
 
 def rows_of(parts: Parts) -> Iterator[Row]:
     """Yield the images of all parts."""
-    folder = Path(os.path.commonpath([images.root for images in vars(parts).values()]))
-    for part, images in vars(parts).items():
+    folder = Path(os.path.commonpath([images.root for images in parts.by_name().values()]))
+    for part, images in parts.by_name().items():
         is_inside = images.root != folder
         prefix = f"{images.root.relative_to(folder).as_posix()}/" if is_inside else ""
         for name, index in zip(images.file_names, images.class_indices.tolist(), strict=True):

@@ -33,7 +33,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from train_pytorch_model.config.wording import bulleted, worded
+from train_pytorch_model.config.wording import bulleted, for_fit_or, worded
 from train_pytorch_model.errors import InvalidDatasetError, NotLabeledDatasetError
 from train_pytorch_model.formats import image_list, listing, plain_folders, reading, schema
 from train_pytorch_model.formats.listing import SUFFIXES, UNLABELLED, Listing, is_utf8
@@ -49,6 +49,10 @@ MAX_ORIGINAL = 4096  # characters; Linux limits a path to as many bytes
 LABELS_HINT = (
     "Training needs a category for every image: one folder per category, or a labelled"
     " ImageDirectory."
+)
+FIT_HINT = (
+    "Name a folder with one folder per category in it, with a labels.csv, or with such folders"
+    " called train, val and test."
 )
 HINT = (
     "An image directory holds one folder per category with the images in it, or what Convert to"
@@ -283,7 +287,7 @@ def open_image_directory(root: Path, port: str, known: Collection[str] = ()) -> 
         hint = f"Name one data set, such as {data_set!r}."
         raise InvalidDatasetError(title, str(error), hint) from error
     except reading.MalformedFileError as error:
-        raise InvalidDatasetError(title, str(error), HINT) from error
+        raise InvalidDatasetError(title, str(error), _hint()) from error
     return images_of(images, root, port)
 
 
@@ -292,7 +296,7 @@ def _entries(root: Path, title: str) -> set[str]:
     if not os.path.exists(root):
         # An image or an archive may be meant.
         kind = "file or directory" if root.suffix else "directory"
-        raise InvalidDatasetError(title, explain_missing(root, kind), HINT)
+        raise InvalidDatasetError(title, explain_missing(root, kind), _hint())
     if not root.is_dir():
         is_image = listing.suffix_of(root.name) in SUFFIXES
         hint = "Put the image into a folder, and name the folder." if is_image else _file_hint()
@@ -302,13 +306,13 @@ def _entries(root: Path, title: str) -> set[str]:
     except OSError as error:
         raise InvalidDatasetError(title, f"it cannot be listed: {error.strerror}.") from error
     if not names:
-        raise InvalidDatasetError(title, "it is empty.", HINT)
+        raise InvalidDatasetError(title, "it is empty.", _hint())
     return names
 
 
 def _file_hint() -> str:
     """Return what an image directory is, and how one is made of a file."""
-    return f"{HINT} {worded(CONVERT_HINT, UNPACK_HINT)}"
+    return f"{_hint()} {worded(CONVERT_HINT, UNPACK_HINT)}"
 
 
 def _data_set_for(port: str, folders: Sequence[str]) -> str:
@@ -321,6 +325,11 @@ def _data_set_for(port: str, folders: Sequence[str]) -> str:
     return next((folder for folder in folders if folder.startswith(start)), folders[0])
 
 
+def _hint() -> str:
+    """Return what an image directory is, for `fit` and for other verbs."""
+    return for_fit_or(FIT_HINT, HINT)
+
+
 def images_of(images: Listing, root: Path, port: str) -> ImageDirectory:
     """Return the image directory of a listing of `root`.
 
@@ -329,7 +338,7 @@ def images_of(images: Listing, root: Path, port: str) -> ImageDirectory:
     if len(images.file_names) == 0:
         reason = f"no image in it ({' '.join(sorted(SUFFIXES))})."
         others = bulleted([f"{what}: {count:,}" for what, count in images.ignored.items()])
-        hint = f"{HINT} Found instead:{others}" if others else HINT
+        hint = f"{_hint()} Found instead:{others}" if others else _hint()
         raise InvalidDatasetError(f'{port} "{root}"', reason, hint)
     rows = np.arange(len(images.file_names), dtype=np.int64)
     return ImageDirectory(**vars(images), root=root, port=port, rows=rows)

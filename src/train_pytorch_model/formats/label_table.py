@@ -11,13 +11,14 @@ A table names an image by its path, or by the end of it, with or without its suf
 which part an image is for, see `table_splits`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from train_pytorch_model.config.table_options import BY_DEFAULT, TableOptions
+from train_pytorch_model.config.wording import parameter
 from train_pytorch_model.formats.image_names import ImageNames
 from train_pytorch_model.formats.labelled_rows import LabelledRows, RowError, some
 from train_pytorch_model.formats.listing import Listing
@@ -82,7 +83,7 @@ class TableReader:
                 [rows.parts.get(name, NO_PART) for name in listing.file_names], dtype=np.int8
             )
         origin = _describe(table, columns) if listing.categories else ""
-        notes = (*columns.notes, *self._notes())
+        notes = (*columns.notes, *self._notes(bool(columns.labels)))
         listing = replace(listing, origin=origin, notes=notes)
         return LabelledListing(listing, parts, columns, table.name)
 
@@ -107,21 +108,24 @@ class TableReader:
         if missing and not rows.labels and not rows.problems:
             raise MalformedFileError(
                 f"none of the images that {table.name} names is in {self._files.root}, such as"
-                f" {some(missing)}. Its column {columns.file!r} was taken for the names."
+                f" {some(missing)}. Its column {columns.file!r} was taken for the names;"
+                f" {parameter('file_column')} names another."
             )
         rows.ignore("rows without an image file", missing)
         unnamed = [name for name in self._files.names if name not in rows.labels]
         rows.ignore("images without a row", unnamed)
         return rows
 
-    def _notes(self) -> list[str]:
+    def _notes(self, has_labels: bool) -> Iterator[str]:
         found = self._files.other_case
-        if not found:
-            return []
-        return [
-            f"{len(found):,} images are called otherwise in {self._table.name}, in upper or lower"
-            f" case, and are found nevertheless ({some(found)})."
-        ]
+        if found:
+            yield (
+                f"{len(found):,} images are called otherwise in {self._table.name}, in upper or"
+                f" lower case, and are found nevertheless ({some(found)})."
+            )
+        if not has_labels:
+            columns = some(list(self._table.columns))
+            yield f"{self._table.name} has no column of categories, only {columns}."
 
 
 def _describe(table: Table, columns: ChosenColumns) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from train_pytorch_model.config.wording import bulleted
+from train_pytorch_model.config.wording import bulleted, counted
 from train_pytorch_model.formats import listing
 from train_pytorch_model.formats.listing import UNLABELLED, Listing
 from train_pytorch_model.formats.reading import MalformedFileError
@@ -69,8 +69,10 @@ class LabelledRows:
         """
         if self.problems:
             problems = bulleted(self.problems)
-            text = f"{len(self.problems)} rows of {self.source} cannot be used:{problems}\n"
-            raise MalformedFileError(text)
+            rows = counted(len(self.problems), "row", "rows")
+            raise MalformedFileError(
+                f"{rows} of {self.source} cannot be used:{problems}\nCorrect them, or remove them."
+            )
         self._leave_out_unlabelled()
         used = {label for label in self.labels.values() if label is not None}
         categories = sorted(used, key=listing.natural_order)

@@ -78,7 +78,7 @@ def read_rows(path: Path, names_image: Callable[[str], bool], max_rows: int | No
         for lines, cells in _csv_rows(path, names_image, max_rows):
             table.extend(lines, cells)
     if not len(table):
-        raise MalformedFileError(f"{path.name} has no rows.")
+        raise MalformedFileError(f"{path.name} has no rows. Add some, or remove it.")
     return table
 
 

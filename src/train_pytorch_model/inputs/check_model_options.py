@@ -4,7 +4,7 @@ import os
 
 from train_pytorch_model.config.model_options import ModelOptions
 from train_pytorch_model.config.recipe import sides
-from train_pytorch_model.config.wording import parameter
+from train_pytorch_model.config.wording import assignment, parameter
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.image_classifier import architectures
@@ -48,7 +48,7 @@ def _check_source_of_weights(options: ModelOptions) -> None:
     if options.weights is not None and architectures.is_of_timm(options.architecture):
         raise ParameterError(
             f"{parameter('weights')} {options.weights} is for torchvision's architectures. timm's"
-            f" weights have tags: {parameter('architecture')} timm:NAME.TAG"
+            f" weights have tags: {assignment('architecture', 'timm:NAME.TAG')}, with"
             f" {parameter('pretrained')}."
         )
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from train_pytorch_model.config.wording import bulleted, counted
+from train_pytorch_model.errors import InvalidDatasetError
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.listing import UNLABELLED
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode
@@ -18,7 +19,8 @@ def without_damaged_categories(images: ImageDirectory) -> ImageDirectory:
     """Return the images without the categories of which none can be read, if others have one.
 
     A note tells which these are and what is wrong with an image of each. Of the other categories,
-    only the first image that can be read is decoded.
+    only the first image that can be read is decoded. Raises `InvalidDatasetError` if none can be
+    read.
     """
     if not images.categories:
         return images
@@ -29,10 +31,13 @@ def without_damaged_categories(images: ImageDirectory) -> ImageDirectory:
         for indices, reason in zip(of_categories, reasons, strict=True)
         if reason
     }
-    if not damaged or len(damaged) == len(of_categories):
-        return images  # of no image at all, the check of all images says what is wrong
-    note = "categories without an image that can be read are left out:"
-    note += bulleted(list(_describe(images, damaged)))
+    if not damaged:
+        return images
+    described = bulleted(list(_describe(images, damaged)))
+    if len(damaged) == len(of_categories):
+        reason = f"none of its images can be read:{described}\n"
+        raise InvalidDatasetError(images.title, reason, "Replace them, or name another folder.")
+    note = f"categories without an image that can be read are left out:{described}"
     without = images.without(np.flatnonzero(np.isin(images.class_indices, list(damaged))))
     return _with_categories_of_images(replace(without, notes=(*images.notes, note)))
 

@@ -87,8 +87,17 @@ def fit(
     Training is asked to stop through `stops`, by default with signals. Raises a `UserError`, such
     as `InvalidDatasetError`, and `FailedWorkersError` when the processes that it has started fail.
     """
-    began_at = time.monotonic()
     logger.info(f"Train PyTorch Model {__version__}")
+    with for_fit():
+        return _fit(folder, options, stops)
+
+
+def _fit(
+    folder: Path,
+    options: FitOptions,
+    stops: Callable[[], AbstractContextManager[StopRequests]],
+) -> Fitted:
+    began_at = time.monotonic()
     check_model_options(options)
     check_start_options(options)
     check_race_options(options)
@@ -127,7 +136,7 @@ def fit(
 
     arguments = ["fit", str(folder), *arguments_of(replace(options, output=model), FitOptions)]
     same = {"folder": str(folder), "parameters": " ".join(arguments_of(options.parameters))}
-    with recorded_failures(model, rank_of(os.environ)), for_fit():
+    with recorded_failures(model, rank_of(os.environ)):
         evaluation = run_in_processes(train_and_test, open_inputs, arguments, same)
     return Fitted(model, evaluation)
 
@@ -177,6 +186,7 @@ def _open(folder: Path, model: Path, options: FitOptions, began_at: float) -> Op
             made_by=made_by,
             made_with=made_with,
             warnings=warnings,
+            unreadable_images=(*parts.unreadable, *inputs.unreadable_images),
             corrections=corrections.text if corrections else "",
             race=record,
         )
@@ -252,11 +262,11 @@ def _made_for_this(untrained: Path) -> Iterator[None]:
 
 def _tell(folder: Path, parts: Parts) -> set[str]:
     """Log how the folder is understood, and return the warnings that this included."""
-    counts = ", ".join(f"{len(images):,} for {name}" for name, images in vars(parts).items())
+    counts = ", ".join(f"{len(images):,} for {name}" for name, images in parts.by_name().items())
     logger.info(f"{folder}: {len(parts.training.categories):,} categories; images: {counts}")
     for line in describe_parts(parts):
         logger.info(line)
-    warnings = [warning for images in vars(parts).values() for warning in images.warnings()]
+    warnings = [warning for images in parts.by_name().values() for warning in images.warnings()]
     for warning in warnings:
         logger.warning(warning)
     return set(warnings)

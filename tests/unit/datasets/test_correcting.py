@@ -94,7 +94,7 @@ def test_a_folder_without_categories_gets_them_from_the_table(tmp_path: Path) ->
     path = table(folder / "corrections.csv", *rows)
     parts = open_parts(folder, seed=1, corrections=open_corrections(path))
     assert parts.training.categories == ("blue", "red")
-    assert sum(map(len, vars(parts).values())) == 12
+    assert sum(map(len, parts.by_name().values())) == 12
 
 
 def test_a_category_that_only_test_images_have_is_told(

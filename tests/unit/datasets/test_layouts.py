@@ -41,7 +41,7 @@ def split_of(root: Path, **columns: str) -> dict[str, tuple[str, str]]:
 
 def said(root: Path, **columns: str) -> str:
     parts = open_parts(root, 1, TableOptions(**columns))
-    return "\n".join(text for images in vars(parts).values() for text in images.warnings())
+    return "\n".join(text for images in parts.by_name().values() for text in images.warnings())
 
 
 def refused(root: Path, **columns: str) -> str:

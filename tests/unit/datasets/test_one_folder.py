@@ -20,11 +20,13 @@ from train_pytorch_model.inputs.scoring import open_evaluation_inputs
 
 
 def sizes(parts: Parts) -> list[int]:
-    return [len(part) for part in vars(parts).values()]
+    return [len(part) for part in parts.by_name().values()]
 
 
 def names(parts: Parts) -> list[set[str]]:
-    return [{str(part.root / name) for name in part.file_names} for part in vars(parts).values()]
+    return [
+        {str(part.root / name) for name in part.file_names} for part in parts.by_name().values()
+    ]
 
 
 def test_a_folder_is_split_by_category_the_same_way_for_a_seed(tmp_path: Path) -> None:
@@ -76,7 +78,7 @@ def test_a_table_may_give_the_categories(tmp_path: Path) -> None:
         rows.append(f"{path.parent.name}{path.name},{path.parent.name}")
     (flat / "labels.csv").write_text("\n".join([*rows, "gone,red"]))
     parts = open_parts(flat, seed=1)
-    assert [len(part.warnings()) for part in vars(parts).values()] == [1, 0, 0]
+    assert [len(part.warnings()) for part in parts.by_name().values()] == [1, 0, 0]
     assert parts.training.categories == ("blue", "green", "red")
     assert sizes(parts) == [18, 6, 6]
     recipe = Recipe(image_size=32, mean=HALF, std=HALF)
@@ -130,8 +132,10 @@ def test_parts_in_a_folder_in_a_folder_are_found(tmp_path: Path) -> None:
     for name in ("train", "val", "test"):
         paint_folders(tmp_path / "dataset/photos" / name, 2, size=(4, 4))
     parts = open_parts(tmp_path, seed=1)
-    assert [part.root.name for part in vars(parts).values()] == ["train", "val", "test"]
-    assert [part.root.parent for part in vars(parts).values()] == [tmp_path / "dataset/photos"] * 3
+    assert [part.root.name for part in parts.by_name().values()] == ["train", "val", "test"]
+    assert [part.root.parent for part in parts.by_name().values()] == [
+        tmp_path / "dataset/photos"
+    ] * 3
 
 
 def test_images_that_look_alike_are_split_if_the_user_says_so(tmp_path: Path) -> None:

@@ -191,14 +191,14 @@ def test_an_invalid_row_is_reported_with_its_line_and_reason(
     path = write(tmp_path, {"image_url": "a.jpg", "label": "x"}, row, images=("a.jpg",))
     (tmp_path / "out.jpg").symlink_to("/etc/passwd")
     assert refused(path).startswith(
-        f"1 rows of train.jsonl cannot be used:\n  train.jsonl:2: {reason}"
+        f"1 row of train.jsonl cannot be used:\n  train.jsonl:2: {reason}"
     )
 
 
 def test_a_deeply_nested_row_is_invalid(tmp_path: Path) -> None:
     path = write(tmp_path, '{"image_url": "a.jpg", "x": ' + "[" * 100_000 + "]" * 100_000 + "}")
     assert refused(path).startswith(
-        "1 rows of train.jsonl cannot be used:\n  train.jsonl:1: not a JSON object"
+        "1 row of train.jsonl cannot be used:\n  train.jsonl:1: not a JSON object"
     )
 
 
