@@ -147,8 +147,11 @@ class SmallMapConv2d(nn.Conv2d):
         if not meeting.is_of_all:
             weight = ComputedWeights.apply(weight, meeting)
         if is_product:
-            output: Tensor = MatrixProduct.apply(_in_precision(input), weight, self.bias, meeting)
-            return output
+            images = _in_precision(input)
+            matrix: Tensor = MatrixProduct.apply(images, weight, self.bias, meeting)
+            positions = (meeting.rows.num_positions, meeting.columns.num_positions)
+            # Here: an activation in place refuses a function's own view.
+            return matrix.view(len(images), *positions, len(weight)).permute(0, 3, 1, 2)
         padded = F.pad(input, meeting.padding)
         return F.conv2d(padded, weight, self.bias, self.stride, 0, self.dilation, self.groups)
 
@@ -205,18 +208,15 @@ class MatrixProduct(torch.autograd.Function):
     def forward(
         ctx: Any, images: Tensor, weight: Tensor, bias: Tensor | None, meeting: Meeting
     ) -> Tensor:
-        """Return the output (B, O, H', W'), channels-last, of images (B, C, H, W)."""
-        rows, columns = meeting.rows.num_positions, meeting.columns.num_positions
+        """Return the output (B * H' * W', O) of images (B, C, H, W)."""
         met = gather(images.permute(0, 2, 3, 1), meeting)
         matrix = weight.permute(0, 2, 3, 1).to(images.dtype).reshape(len(weight), -1)
         ctx.meeting = meeting
         ctx.images_shape = images.shape
         ctx.save_for_backward(met, matrix, weight)
         if bias is None:
-            output = torch.mm(met, matrix.t())
-        else:
-            output = torch.addmm(bias.to(images.dtype), met, matrix.t())
-        return output.view(len(images), rows, columns, len(weight)).permute(0, 3, 1, 2)
+            return torch.mm(met, matrix.t())
+        return torch.addmm(bias.to(images.dtype), met, matrix.t())
 
     @staticmethod
     @once_differentiable
@@ -224,7 +224,7 @@ class MatrixProduct(torch.autograd.Function):
         """Return the gradients of images, weight and bias."""
         met, matrix, weight = ctx.saved_tensors
         of_images, of_weight, of_bias = None, None, None
-        of_output = gradient.permute(0, 2, 3, 1).reshape(len(met), len(weight))
+        of_output = gradient.reshape(len(met), len(weight))
         if ctx.needs_input_grad[0]:
             of_met = torch.mm(of_output, matrix)
             of_images = scatter(of_met, ctx.images_shape, ctx.meeting).permute(0, 3, 1, 2)

@@ -39,6 +39,10 @@ class Solved:
         return of_features
 
 
+# The logits (S, N, C), at each strength, of classifiers that have not learned from some folds.
+_Without = dict[tuple[int, ...], np.ndarray]
+
+
 @dataclass(frozen=True)
 class OutOfFold:
     """Predictions of N images by classifiers that have not learned from their folds."""
@@ -116,7 +120,7 @@ def out_of_fold(
         solutions = _path(turned[is_known], targets[is_known], num_classes)
         return np.stack([turned @ weight + bias for weight, bias in solutions])
 
-    without = {(fold,): logits_without(fold) for fold in present}
+    without: _Without = {(fold,): logits_without(fold) for fold in present}
     if len(present) > 2:  # of two, nothing is left without both
         without |= {pair: logits_without(*pair) for pair in combinations(present, 2)}
 
@@ -139,10 +143,6 @@ def losses_of(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
     of_target = shifted[..., np.arange(len(targets)), targets]
     losses: np.ndarray = np.log(np.exp(shifted).sum(axis=-1)) - of_target
     return losses
-
-
-# The logits (S, N, C), at each strength, of classifiers that have not learned from some folds.
-_Without = dict[tuple[int, ...], np.ndarray]
 
 
 def _losses_out_of_fold(
@@ -171,7 +171,7 @@ def _losses_of_others(
         logits = without.get(pair, without[(other,)])
         is_other = folds == other
         sums += losses_of(logits[:, is_other], targets[is_other]).sum(axis=1)
-    return sums / (folds != fold).sum()
+    return sums / np.count_nonzero(folds != fold)
 
 
 def _path(

@@ -40,7 +40,7 @@ def adapted(convolution: nn.Conv2d) -> nn.Conv2d:
     return made
 
 
-def computed(convolution: nn.Conv2d, images: Tensor) -> tuple[Tensor, ...]:
+def computed(convolution: nn.Module, images: Tensor) -> tuple[Tensor, ...]:
     """The output, and the gradients of images, weight and bias for some gradient of the output."""
     images = images.clone().requires_grad_()
     output = convolution(images)
@@ -174,3 +174,14 @@ def test_images_of_the_smallest_early_size_meet_all_weights(
             module.register_forward_pre_hook(note)
     dry_run(network, 2, side, side)
     assert all(are_met) is meet_all
+
+
+def test_an_activation_in_place_may_follow_a_product(products: list[torch.Size]) -> None:
+    convolution = adapted(nn.Conv2d(8, 16, 1))
+    images = torch.randn(2, 8, 1, 1)
+    expected = computed(nn.Sequential(convolution, nn.SiLU()), images)
+    for one, other in zip(
+        computed(nn.Sequential(convolution, nn.SiLU(inplace=True)), images), expected, strict=True
+    ):
+        assert torch.equal(one, other)
+    assert len(products) == 2

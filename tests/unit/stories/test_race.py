@@ -20,6 +20,7 @@ from train_pytorch_model.formats.run_folder import UNTRAINED
 from train_pytorch_model.formats.trained_directory import differences
 from train_pytorch_model.inference.features import FeatureExtractor, Features
 from train_pytorch_model.machine.stop_requests import StopRequests
+from train_pytorch_model.publishing.solved_model import write_solved_model
 from train_pytorch_model.stories import race as race_story
 from train_pytorch_model.stories.fit import Fitted, fit
 from train_pytorch_model.stories.init_model import initialize
@@ -146,7 +147,7 @@ def solved(photographs: Path, candidates: tuple[str, ...]) -> Iterator[Path]:
     frozen = Recipe(image_size=32, freeze_backbone=True)
     options = options_for(candidates, photographs.parent / "solved/model", frozen)
     kept: dict[str, np.ndarray] = {}
-    write = race_story.write_solved_model
+    write = write_solved_model
     with pytest.MonkeyPatch.context() as patch:
 
         def writing(target: Path, *args: object) -> None:
