@@ -34,15 +34,16 @@ class _Record(msgspec.Struct):
     content: str
 
 
-def keep_unpacked(archive: Path, images: Path) -> None:
+def keep_unpacked(archive: Path, images: Path) -> str:
     """Unpack an archive to `images`, unless what is there is of the same archive.
 
+    Returns the archive's sha256.
     Raises what `extracted` does, and `OutputDirectoryError` for a folder that is not the archive's.
     """
     if not os.path.lexists(images):
-        _unpack(archive, images)
+        sha256 = _unpack(archive, images)
         logger.info(f"{archive} is now unpacked in {images}")
-        return
+        return sha256
     record = _read(images)
     if record is None:
         raise OutputDirectoryError(
@@ -52,7 +53,7 @@ def keep_unpacked(archive: Path, images: Path) -> None:
         )
     if _is_of(record, archive, images):
         logger.info(f"The images in {images} are used: {archive} is as it was unpacked there.")
-        return
+        return record.sha256
     if record.content != _content_of(images):
         raise OutputDirectoryError(
             f"{archive} has changed since it was unpacked to {images}, and so have files in that"
@@ -60,11 +61,14 @@ def keep_unpacked(archive: Path, images: Path) -> None:
             " or delete the folder first."
         )
     logger.info(f"{archive} has changed since it was unpacked to {images}: it is unpacked anew.")
-    _unpack(archive, images)
+    return _unpack(archive, images)
 
 
-def _unpack(archive: Path, images: Path) -> None:
-    """Unpack an archive to a folder that is there once it is whole; it replaces an earlier one."""
+def _unpack(archive: Path, images: Path) -> str:
+    """Unpack an archive to a folder that is there once it is whole; it replaces an earlier one.
+
+    Returns the archive's sha256.
+    """
     with (
         extracted(archive, DATASET, images, OUTPUT, HINT) as inner,
         naming_output(images, OUTPUT),
@@ -87,6 +91,7 @@ def _unpack(archive: Path, images: Path) -> None:
             other = _read(images)
             if other is None or other.sha256 != record.sha256:
                 raise
+    return record.sha256
 
 
 def _is_of(record: _Record, archive: Path, images: Path) -> bool:

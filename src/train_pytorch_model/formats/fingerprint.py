@@ -6,10 +6,20 @@ initial_model         --architecture resnet18 …, of a model that `fit` makes
 untrained_model       sha256, as are those of
 training_dataset      the image list
 validation_dataset    the image list
+archive               sha256 of the archive that `fit` has unpacked
 """
 
 from collections.abc import Iterator, Mapping
 
+from train_pytorch_model.config.wording import flag, for_fit_or
+
+# What `fit` calls entries that are directories or files, as it has no options for them.
+NAMES_IN_FIT = {
+    "untrained_model": "the initial model",
+    "training_dataset": "the training part",
+    "validation_dataset": "the validation part",
+    "archive": "the archive",
+}
 OPTIONS = (
     "parameters",
     "recipe",
@@ -26,7 +36,13 @@ def differing_options(
         if name in OPTIONS:
             yield from _differing_values(_values(earlier), _values(content))
         elif content != earlier:
-            yield f"--{name.replace('_', '-')}", "", ""
+            yield name_of(name), "", ""
+
+
+def name_of(entry: str) -> str:
+    """Return what messages call an entry that is a directory or a file."""
+    option = flag(entry)
+    return for_fit_or(NAMES_IN_FIT.get(entry, option), option)
 
 
 def _values(options: str) -> dict[str, str]:

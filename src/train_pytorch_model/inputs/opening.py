@@ -49,6 +49,8 @@ class OpenedInputs:
     test: ImageDirectory | None = None
     # The options by which `fit` makes the untrained model when it needs it, and their sha256.
     made_with: str = ""
+    # The sha256 of the archive whose images these are, if `fit` has unpacked one.
+    archive: str = ""
     made_by: str = ""
     corrections: str = ""  # the table of decisions by which `fit` has corrected the images
     # How the model was chosen, if it has won a race: its last layer is solved for these images.
@@ -88,6 +90,7 @@ class OpenedInputs:
         del entries["horizontal_flip"], entries["white_level"]
         recipe = {wording.flag(name): _joined(value) for name, value in entries.items()}
         parameters = config.as_flags()
+        archive = {"archive": self.archive} if self.archive else {}
         made_with = {"initial_model": self.made_with} if self.made_with else {}
         return {
             "parameters": " ".join(f"{name} {value}" for name, value in parameters.items()),
@@ -96,6 +99,7 @@ class OpenedInputs:
             "untrained_model": self.made_by or self.model.sha256,
             "training_dataset": self.training.fingerprint(),
             "validation_dataset": self.validation.fingerprint(),
+            **archive,
         }
 
     def with_white_level(self, white_level: int) -> "OpenedInputs":

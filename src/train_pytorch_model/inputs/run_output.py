@@ -8,7 +8,7 @@ from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.config.wording import parameter, quoted
 from train_pytorch_model.errors import OutputDirectoryError
 from train_pytorch_model.formats import trained_directory
-from train_pytorch_model.formats.fingerprint import differing_options
+from train_pytorch_model.formats.fingerprint import differing_options, name_of
 from train_pytorch_model.formats.outputs import check_output
 from train_pytorch_model.formats.replacing import TRAINED, check_replaceable
 from train_pytorch_model.formats.run_folder import OUTPUT_PARAMETER, RunFolder
@@ -89,9 +89,9 @@ def changed(before: Mapping[str, str], after: Mapping[str, str], image_changes: 
     explained = set()  # what images and options say better
     if image_changes:
         changes.append(image_changes)
-        explained = {"--training-dataset", "--validation-dataset"}
+        explained = set(map(name_of, ("training_dataset", "validation_dataset", "archive")))
     if "initial_model" in after:
-        explained.add("--untrained-model")
+        explained.add(name_of("untrained_model"))
     for option, value_before, value_after in differing_options(before, after):
         if value_after:
             changes.append(f"{option} {value_before} → {value_after}")

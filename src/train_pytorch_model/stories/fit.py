@@ -144,8 +144,9 @@ def _fit(
 def _open(folder: Path, model: Path, options: FitOptions, began_at: float) -> OpenedInputs | None:
     """Open the images and make the untrained model; None if this same call has done everything."""
     corrections = open_corrections(options.corrections)
+    images, archive = _images_of(folder)
     parts = open_parts(
-        _images_of(folder),
+        images,
         options.parameters.random_seed,
         columns_of(options),
         options.group_by or "",
@@ -170,7 +171,7 @@ def _open(folder: Path, model: Path, options: FitOptions, began_at: float) -> Op
         )
     checked = opening.check_images(training, validation)
     made_by = "" if options.start_from else _hash_of(options)
-    if options.minutes and _has_raced(model, checked, made_by, options):
+    if options.minutes and _has_raced(model, checked, archive, made_by, options):
         run.remove()
         return None
     path = run.root / f"{UNTRAINED}{made_by[:16]}"
@@ -185,6 +186,7 @@ def _open(folder: Path, model: Path, options: FitOptions, began_at: float) -> Op
             test=test,
             made_by=made_by,
             made_with=made_with,
+            archive=archive,
             warnings=warnings,
             unreadable_images=(*parts.unreadable, *inputs.unreadable_images),
             corrections=corrections.text if corrections else "",
@@ -233,7 +235,9 @@ def _parameters(options: FitOptions, record: RaceRecord | None) -> TrainConfig:
     return replace(options.parameters, epochs=max(1, record.epochs))
 
 
-def _has_raced(model: Path, checked: CheckedImages, made_by: str, options: FitOptions) -> bool:
+def _has_raced(
+    model: Path, checked: CheckedImages, archive: str, made_by: str, options: FitOptions
+) -> bool:
     """Return whether the model is of this same race, of the same images.
 
     Raises `OutputDirectoryError` if it is another one that is not to be replaced.
@@ -244,6 +248,8 @@ def _has_raced(model: Path, checked: CheckedImages, made_by: str, options: FitOp
         "training_dataset": checked.training.fingerprint(),
         "validation_dataset": checked.validation.fingerprint(),
     }
+    if archive:
+        expected["archive"] = archive
     return is_complete_or_replaced(model, expected, OUTPUT, options.fresh, options.overwrite)
 
 
@@ -272,13 +278,14 @@ def _tell(folder: Path, parts: Parts) -> set[str]:
     return set(warnings)
 
 
-def _images_of(folder: Path) -> Path:
-    """Return the folder or the table of the images; those of an archive are unpacked beside it.
+def _images_of(folder: Path) -> tuple[Path, str]:
+    """Return the folder or the table of the images, and the sha256 of an archive, if it is one.
 
+    Those of an archive are unpacked beside it.
     Raises `InvalidDatasetError`, `OutputDirectoryError`.
     """
     if not os.path.isfile(folder) or is_table(folder):
-        return folder
+        return folder, ""
     if listing.suffix_of(folder.name) in SPREADSHEETS:
         raise InvalidDatasetError(
             f'{scoring.DATASET} "{folder}"',
@@ -286,8 +293,7 @@ def _images_of(folder: Path) -> Path:
             "Save it as CSV in the same folder, and name that.",
         )
     images = beside(folder, "images")
-    keep_unpacked(folder, images)
-    return images
+    return images, keep_unpacked(folder, images)
 
 
 def _hash_of(options: FitOptions) -> str:

@@ -18,9 +18,9 @@ def archive(tmp_path: Path) -> Path:
     return pack(tmp_path, ("blue", "red"))
 
 
-def pack(root: Path, categories: tuple[str, ...]) -> Path:
+def pack(root: Path, categories: tuple[str, ...], size: tuple[int, int] = (4, 4)) -> Path:
     """Write an archive of one image per category."""
-    folder = paint_folders(root / "folder", 1, categories, size=(4, 4))
+    folder = paint_folders(root / "folder", 1, categories, size)
     archive = shutil.make_archive(str(root / "flowers"), "zip", folder)
     shutil.rmtree(folder)
     return Path(archive)
@@ -40,6 +40,14 @@ def test_an_archive_that_has_changed_is_unpacked_anew(archive: Path) -> None:
     assert unpack(archive) == ("blue", "red")
     pack(archive.parent, ("green", "red"))
     assert unpack(archive) == ("green", "red")
+
+
+def test_archives_of_the_same_names_and_other_pixels_are_told_apart(archive: Path) -> None:
+    images = archive.with_name("flowers-images")
+    first = keep_unpacked(archive, images)
+    assert keep_unpacked(archive, images) == first
+    pack(archive.parent, ("blue", "red"), size=(5, 4))
+    assert keep_unpacked(archive, images) != first
 
 
 def test_an_archive_that_has_not_changed_is_not_unpacked_again(

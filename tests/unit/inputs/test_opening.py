@@ -9,6 +9,7 @@ from tests.model_directories import HALF, open_painted
 from tests.painting import paint, paint_folders
 
 from train_pytorch_model.config.train_config import TrainConfig
+from train_pytorch_model.config.wording import for_fit
 from train_pytorch_model.errors import (
     InvalidDatasetError,
     NotLabeledDatasetError,
@@ -154,6 +155,16 @@ def test_the_fingerprint_covers_parameters_recipe_model_and_data(tmp_path: Path)
         "training_dataset",
         "validation_dataset",
     }
+
+
+def test_the_fingerprint_covers_the_archive_that_the_images_are_from(tmp_path: Path) -> None:
+    inputs = open_painted(tmp_path)
+    before, after = (
+        replace(inputs, archive=sha256).fingerprint(TrainConfig()) for sha256 in ("1", "2")
+    )
+    assert list(differing_options(before, after)) == [("--archive", "", "")]
+    with for_fit():
+        assert list(differing_options(before, after)) == [("the archive", "", "")]
 
 
 def test_the_fingerprint_depends_on_image_sizes_but_not_on_flips(tmp_path: Path) -> None:
