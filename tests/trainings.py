@@ -33,6 +33,12 @@ PLAIN = SingleLabel(3, partial(F.cross_entropy, reduction="sum"))
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
 
 
+SMALL = "timm:test_resnet"
+"""A network that learns as a ResNet-18 does, from the first steps on, with a twentieth of its
+weights.
+"""
+
+
 @dataclass
 class Training:
     """A training that has started."""

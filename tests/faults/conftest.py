@@ -9,6 +9,7 @@ import pytest
 
 from tests.faults.trials import Bench, Result, Zygote, result_of
 from tests.painting import paint_folders
+from tests.trainings import TINY
 
 
 @pytest.fixture(scope="session")
@@ -26,10 +27,10 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
         patch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
-        # A small network with dropout (random) and batch norms (statistics differ between
-        # processes). The second epoch has larger images than the first.
+        # A small network with batch norms, whose statistics differ between processes. The second
+        # epoch has larger images than the first.
         recipe = Recipe(precision="float32", image_size=96, early_size=64)
-        InitModel(output=untrained, architecture="mobilenet_v3_small", recipe=recipe).run()
+        InitModel(output=untrained, architecture=TINY, recipe=recipe).run()
         zygote = Zygote(tmp_path_factory.mktemp("said"))
     bench = Bench(zygote, root, untrained, root / "mlflow.db")
     # Created in advance: it takes seconds, and MLflow cannot repair a store whose creation was

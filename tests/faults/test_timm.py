@@ -1,4 +1,6 @@
-"""A network of timm is killed, resumed, trained further, scored, exported and served as others."""
+"""A transformer of timm is killed, resumed, trained further, scored, exported and served as
+others.
+"""
 
 import shutil
 import signal
@@ -23,16 +25,14 @@ from train_pytorch_model.image_classifier.decoding import decode
 from train_pytorch_model.inputs.scoring import open_scoring_inputs
 
 KILL = partial(signal_at_step, number=5, signals=[signal.SIGKILL])  # in the second of two epochs
-NAMES = ["test_efficientnet", "test_vit"]
+NAME = "test_vit"
 
 
-@pytest.fixture(scope="module", params=NAMES)
-def timm_bench(
-    request: pytest.FixtureRequest, bench: Bench, tmp_path_factory: pytest.TempPathFactory
-) -> Bench:
-    untrained = tmp_path_factory.mktemp("untrained") / request.param
+@pytest.fixture(scope="module")
+def timm_bench(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    untrained = tmp_path_factory.mktemp("untrained") / NAME
     recipe = Recipe(precision="float32")
-    InitModel(output=untrained, architecture=f"timm:{request.param}", recipe=recipe).run()
+    InitModel(output=untrained, architecture=f"timm:{NAME}", recipe=recipe).run()
     return replace(bench, untrained=untrained)
 
 
@@ -44,7 +44,7 @@ def trained(timm_bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Path
     ended = timm_bench.start(output, in_earnest=True).wait()  # which writes the MLflow model, too
     assert ended.status == 0, ended.stderr
     assert "Resumed" in ended.stdout
-    assert ("AdamW" in ended.stdout) == (timm_bench.untrained.name == "test_vit")
+    assert "AdamW" in ended.stdout
     return output
 
 

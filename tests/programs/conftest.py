@@ -19,6 +19,7 @@ from tests.programs.azure_service import (
 )
 from tests.programs.program import Ended, run_program, train_arguments
 from tests.programs.submitting import T4
+from tests.trainings import SMALL
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,13 @@ def _tracking_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A ResNet-18 that computes in float32."""
+    """A small network that computes in float32."""
     return _init_model(tmp_path_factory, "--precision", "float32")
 
 
 @pytest.fixture(scope="session")
 def frozen_untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A ResNet-18 with a frozen backbone and without augmentation."""
+    """A small network with a frozen backbone and without augmentation."""
     return _init_model(
         tmp_path_factory,
         *(
@@ -118,8 +119,9 @@ def frozen(
 
 
 def _init_model(tmp_path_factory: pytest.TempPathFactory, *options: str) -> Path:
-    output = tmp_path_factory.mktemp("untrained") / "resnet18"
-    ended = run_program("init-model", *options, "--output", output)
+    output = tmp_path_factory.mktemp("untrained") / "small"
+    small = ("--architecture", SMALL, "--image-size", "32")
+    ended = run_program("init-model", *small, *options, "--output", output)
     assert ended.status == 0, ended.stderr
     return output
 

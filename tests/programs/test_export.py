@@ -10,6 +10,7 @@ import pytest
 from tests.disks import files_of_at_most
 from tests.programs.conftest import Trained
 from tests.programs.program import assert_refused, run_program
+from tests.trainings import SMALL
 from train_pytorch_model.commands.score import Score
 from train_pytorch_model.export import conversion
 from train_pytorch_model.image_classifier.decoding import decode
@@ -63,7 +64,7 @@ def test_the_onnx_file_contains_its_categories_and_preprocessing(onnx_file: Path
     metadata = session.get_modelmeta().custom_metadata_map
     assert json.loads(metadata["class_names"]) == ["blue", "green", "red"]
     assert json.loads(metadata["preprocessing"])["height"] == 32
-    assert metadata["architecture"] == "resnet18"
+    assert metadata["architecture"] == SMALL
 
 
 def test_an_output_named_like_a_file_of_pytorch_is_refused(trained: Trained) -> None:

@@ -14,6 +14,7 @@ import yaml
 from tests.painting import paint_folders
 from tests.programs.conftest import Trained
 from tests.programs.program import assert_refused, read_weights, run_program, train_arguments
+from tests.trainings import SMALL
 from train_pytorch_model.image_classifier.architectures import build
 
 
@@ -63,13 +64,14 @@ def test_an_untrained_directory_holds_architecture_weights_and_recipe(tmp_path: 
 def test_a_weights_file_initializes_all_but_the_head(trained: Trained, tmp_path: Path) -> None:
     output = tmp_path / "model"
     given_weights = ("--weights-file", trained.output / "model")
-    ended = run_program("init-model", *given_weights, "--output", output, "--quiet")
+    options = ("--architecture", SMALL, *given_weights, "--output", output, "--quiet")
+    ended = run_program("init-model", *options)
     assert (ended.status, ended.stdout, ended.stderr) == (0, "", "")
     initial, given = read_weights(output), read_weights(trained.output)
     body = [name for name in given if not name.startswith("model.fc.")]
-    assert len(body) == 120
+    assert len(body) == 90
     assert all(torch.equal(initial[name], given[name]) for name in body)
-    assert initial["model.fc.weight"].shape == (1000, 512)
+    assert initial["model.fc.weight"].shape == (1000, 96)
 
 
 def test_pretrained_without_network_access_says_what_to_do(
@@ -230,7 +232,7 @@ def test_training_leaves_a_frozen_backbone_unchanged(
 ) -> None:
     before, after = read_weights(frozen_untrained), read_weights(frozen.output)
     backbone = [name for name in before if not name.startswith("model.fc.")]
-    assert len(backbone) == 120
+    assert len(backbone) == 90
     assert all(torch.equal(before[name], after[name]) for name in backbone)
 
 
@@ -241,7 +243,7 @@ def test_a_trained_model_is_trained_further_from_its_weights(
     options = ("--epochs", "1", "--learning-rate", "1e-30", "--random-seed", "7")
     ended = run_program(*train_arguments(folders, frozen.output, output, *options))
     assert ended.status == 0, ended.stderr
-    assert "Model       trained resnet18, 3 categories\n" in ended.stdout
+    assert f"Model       trained {SMALL}, 3 categories\n" in ended.stdout
     before, after = read_weights(frozen.output), read_weights(output)
     assert list(before) == list(after)
     assert all(torch.equal(before[name], after[name]) for name in before)

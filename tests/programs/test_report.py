@@ -17,6 +17,7 @@ from tests.painting import paint_folders
 from tests.programs.conftest import Trained
 from tests.programs.program import FEW_IMAGES, Ended, assert_refused, run_program, train_arguments
 from tests.ranks.conftest import torchrun
+from tests.trainings import SMALL
 from train_pytorch_model.errors import OutputDirectoryError
 from train_pytorch_model.publishing import examine, report
 from train_pytorch_model.stories import train as training
@@ -52,10 +53,10 @@ def train(folders: Path, untrained: Path, output: Path, *more: str) -> Ended:
 
 def test_training_writes_a_report(trained: Trained) -> None:
     page = read_page(trained.output)
-    assert page.texts("h1") == ["Training report: resnet18"]
+    assert page.texts("h1") == [f"Training report: {SMALL}"]
     for text in (
         "trained on training , 12 images validated on validation , 9 images 3 categories",
-        "Model resnet18, 3 categories",
+        f"Model {SMALL}, 3 categories",
         "Steps 3 per epoch, 6 in total: 4 images per step = batch size 4 x 1 process",
         *("Random seed 42", "Epochs 2", "-bound: "),
         "None: every image could be read, every category has images, and there are no other files.",
@@ -65,7 +66,7 @@ def test_training_writes_a_report(trained: Trained) -> None:
     command = page.html.partition("<pre")[2].partition("</pre>")[0]
     assert re.findall(r"<bdi>(.*?)</bdi>", command)[:5] == [
         "python -m train_pytorch_model train",
-        "--untrained-model resnet18",
+        "--untrained-model small",
         "--training-dataset training",
         "--validation-dataset validation",
         "--trained-model &#39;trained model&#39;",

@@ -21,6 +21,7 @@ from tests.programs.program import (
     run_program,
     train_arguments,
 )
+from tests.trainings import SMALL
 
 METRICS = (
     "Train images per second",
@@ -69,9 +70,9 @@ def test_training_prints_its_plan_its_epochs_and_the_next_steps(trained: Trained
     said = trained.ended.stdout
     assert said.startswith("Train PyTorch Model ")
     for text in (
-        "Model       resnet18, 3 categories\n",
+        f"Model       {SMALL}, 3 categories\n",
         "Images      12 for training, 9 for validation\n",
-        "Size        32 x 32 px (the size of the images)\n",
+        "Size        32 x 32 px (the recipe says so",
         "Steps       3 per epoch, 6 in total: 4 images per step = batch size 4 x 1 process\n",
         "Peak LR     0.001 = learning rate 0.001 x 1 process, no warmup, polynomial decay",
         "Precision   float32 (the recipe says so)\n",
@@ -132,14 +133,14 @@ def test_the_model_card_and_mlflow_say_what_the_model_is(trained: Trained) -> No
     assert facts["validation_accuracy"] == best["Top 1 accuracy"]
     lowest, highest = facts["validation_accuracy_interval"]
     assert lowest <= facts["validation_accuracy"] <= highest
-    assert (facts["task"], facts["base_model_name"]) == ("image-classification", "resnet18")
+    assert (facts["task"], facts["base_model_name"]) == ("image-classification", SMALL)
     assert (facts["num_categories"], facts["validation_images"], facts["training_images"]) == (
         3,
         9,
         12,
     )
     card = (trained.output / "model_card.md").read_text()
-    assert "# Image classifier: resnet18, 3 categories" in card
+    assert f"# Image classifier: {SMALL}, 3 categories" in card
     assert "Categories: `blue`, `green`, `red`." in card
     assert f"| validation accuracy | {facts['validation_accuracy']:.1%} of 9 images |" in card
     registered = yaml.safe_load((trained.output / "azureml_model.yaml").read_text())
@@ -151,14 +152,13 @@ def test_the_model_knows_its_categories(trained: Trained) -> None:
     assert (trained.output / "index_to_label.csv").read_text() == ",label\n0,blue\n1,green\n2,red\n"
     spec = yaml.safe_load((trained.output / "model_spec.yaml").read_text())
     assert spec["flavor_extras"]["init_params"] == {
-        "model_name": "resnet18",
+        "model_name": SMALL,
         "pretrained": False,
-        "zero_init_residual": False,
         "num_classes": 3,
     }
     weights = read_weights(trained.output)
-    assert weights["model.fc.weight"].shape == (3, 512)
-    assert weights["model.conv1.weight"].shape == (64, 3, 7, 7)
+    assert weights["model.fc.weight"].shape == (3, 96)
+    assert weights["model.conv1.0.weight"].shape == (16, 3, 3, 3)
 
 
 def test_settings_chosen_by_each_training_stay_out_of_the_recipe(trained: Trained) -> None:

@@ -33,7 +33,9 @@ def init_float32(output: Path, architecture: str) -> Path:
     from train_pytorch_model.commands.init_model import InitModel
     from train_pytorch_model.config.recipe import Recipe
 
-    InitModel(output=output, architecture=architecture, recipe=Recipe(precision="float32")).run()
+    InitModel(
+        output=output, architecture=architecture, recipe=Recipe(precision="float32", image_size=32)
+    ).run()
     return output
 
 
@@ -52,12 +54,13 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
 
     from tests.ranks.checks import measure, open_inputs, paint_data_sets
     from tests.ranks.group import SIZES
+    from tests.trainings import SMALL
     from train_pytorch_model.distributed.world import World
 
     data = tmp_path_factory.mktemp("data")
     paint_data_sets(data)
     # Of the small networks, the one whose gradients are large before any training.
-    untrained_model = init_float32(data / "untrained", "resnet18")
+    untrained_model = init_float32(data / "untrained", SMALL)
     alone = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
     found = {1: [measure(open_inputs(data, untrained_model), alone)]}
     output = tmp_path_factory.mktemp("groups")

@@ -55,7 +55,7 @@ def test_rescaling_filters_does_not_change_the_outputs(
             module.p = 0.0
     rescaled = copy.deepcopy(network)
     rescale_filters(rescaled, 0.2)
-    images = torch.randn(4, 3, 64, 64, dtype=torch.float64)
+    images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
     with torch.no_grad():
         torch.testing.assert_close(rescaled(images), network(images), rtol=1e-6, atol=1e-9)
     changed = [
