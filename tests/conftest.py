@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from train_pytorch_model.config.wording import for_command_line
+from train_pytorch_model.machine.cores import usable_cores
+from train_pytorch_model.machine.memory import available_memory
 from train_pytorch_model.machine.threads import OPENMP
 
 os.environ["OMP_NUM_THREADS"] = "1"  # tests run in parallel on two cores
@@ -18,6 +20,21 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup ignores this one
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Return three workers for two cores, since many tests wait for processes; each needs up to
+    3 GB.
+    """
+    return max(1, min(usable_cores() * 3 // 2, available_memory() // (3 << 30)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_waits_for_the_disk() -> Iterator[None]:
+    """Skip fsync, of which only a power failure would tell; tests of it replace this."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
 
 
 @pytest.fixture(autouse=True)

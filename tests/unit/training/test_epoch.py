@@ -129,7 +129,7 @@ def test_a_run_resumes_exactly_where_images_become_larger(tmp_path: Path) -> Non
 
 
 def test_cutmix_boxes_are_the_same_after_a_resume_within_an_epoch(tmp_path: Path) -> None:
-    InitModel(output=tmp_path / "untrained", architecture=TINY).run()
+    InitModel(output=tmp_path / "untrained", architecture=TINY, recipe=Recipe(image_size=32)).run()
     images = paint_folders(tmp_path / "images", 8)
     given = decide_flips(open_training_inputs(tmp_path / "untrained", images, images), ALONE)
 

@@ -12,6 +12,7 @@ from tests.painting import paint_folders
 from tests.trainings import TINY, Training, start_training
 
 from train_pytorch_model.commands.init_model import InitModel
+from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inputs
@@ -25,7 +26,8 @@ from train_pytorch_model.training.saver import EVERY_S, UPLOADED_EVERY_S, Saver
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> TrainingInputs:
     root = tmp_path_factory.mktemp("inputs")
-    InitModel(output=root / "untrained", architecture=TINY).run()
+    recipe = Recipe(image_size=32)
+    InitModel(output=root / "untrained", architecture=TINY, recipe=recipe).run()
     images = paint_folders(root / "images", 2)
     return open_training_inputs(root / "untrained", images, images).with_flips(True)
 
