@@ -137,8 +137,10 @@ class Model:
 
         The table has a row for each, with the columns `image` (its path, or its number), `label`,
         `probability` in [0, 1], and `Scored Probabilities_<category>` for each category, as `score`
-        writes them. What cannot be read or taken has no label, and the reason in `error`; raises
-        `ParameterError` for such an image if it is the only one.
+        writes them. Of a model of images with any number of categories, the label is a list of
+        them, and the probability that of the most probable one. What cannot be read or taken has no
+        label, and the reason in `error`; raises `ParameterError` for such an image if it is the
+        only one.
 
         A large JPEG is decoded at a fraction of its size, and its pixels as an array are averaged
         instead: the same photograph's probabilities differ by about 0.002.
@@ -158,9 +160,11 @@ class Model:
         if self._classifier is None:
             self._classifier = ImageClassifier(self._spec, self._network, best_device())
         rows, _, errors = self._classifier.classify(read())
+        answers = self._spec.answers.lists(rows, self.categories)
+        is_one = self._spec.thresholds is None
         labels = [
-            self.categories[index] if error is None else None
-            for index, error in zip(rows.argmax(axis=1), errors, strict=True)
+            (names[0] if is_one else names) if error is None else None
+            for names, error in zip(answers, errors, strict=True)
         ]
         # A table of text cannot hold undecodable bytes of names.
         names = [name.encode(errors="backslashreplace").decode() for name in names]

@@ -24,7 +24,7 @@ class Convert:
     (
         "One folder per category, a folder of images, an archive of either, a .csv of file names"
         " and categories,"
-        "\n    or an AutoML .jsonl or MLTable."
+        "\n    an AutoML .jsonl or MLTable, or Custom Vision's .json of tagged images."
     )
     output: Path
     """ImageDirectory to write; must be new or empty."""
@@ -43,6 +43,8 @@ class Convert:
     """Table of decisions, as `review` saves it: other categories, and images to leave out."""
     overwrite: Switch = False
     """Replace the ImageDirectory in the output, if it is whole, once the new one is complete."""
+    merge_copies: Switch = False
+    """Make one image of all copies of a file, with the categories of all of them."""
     quiet: Switch = False
     """Print warnings and errors only."""
 
@@ -59,13 +61,14 @@ class Convert:
             columns=TableOptions(file_column=self.file_column, label_column=self.label_column),
         )
         with conversion.open_source(self.input, self.output, labels) as opened:
-            source = opened
+            source = conversion.merge_copies(opened) if self.merge_copies else opened
             if corrections:
-                source = conversion.correct_source(opened, corrections)
+                source = conversion.correct_source(source, corrections)
             images = source.images
             kind = "without categories"
             if images.categories:
                 kind = f"of {len(images.categories):,} categories"
+                kind += ", any number each" if images.is_multi_label else ""
             logger.info(f"Converting {len(images):,} images {kind}")
             written = conversion.convert(source, self.output, self.overwrite)
         logger.info(f"The {written:,} images are in {self.output}")

@@ -15,7 +15,8 @@ class Batch:
 
     # (B, 3, H, W), uint8, channels last; or features (B, D) of a frozen backbone. B may be 0.
     images: Tensor
-    # (B,), int64: class indices; or with CutMix (B, categories), float32: probabilities.
+    # (B,), int64: class indices; or (B, C), float32: which categories the images have, after CutMix
+    # as probabilities.
     targets: Tensor
     indices: np.ndarray  # (B,), int64: the images' indices in the dataset
     global_count: int  # images planned in this step over all processes

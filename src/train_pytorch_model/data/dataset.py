@@ -30,8 +30,11 @@ class ImageDataset:
     seed_of: Callable[[int], int]  # index → seed of that image's augmentation
 
     def targets(self, indices: np.ndarray) -> Tensor:
-        """Return the targets of the images at `indices` (B,): class indices (B,), int64."""
-        return torch.from_numpy(self.directory.class_indices[indices].astype(np.int64))
+        """Return what is to be learned of the images at `indices` (B,).
+
+        These are class indices (B,), int64, or which categories they have, (B, C), float32.
+        """
+        return torch.from_numpy(self.directory.targets(indices))
 
     def number_of(self, index: int) -> int:
         """Return the number of an image in the cache."""

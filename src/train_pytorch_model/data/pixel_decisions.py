@@ -97,7 +97,7 @@ def _sampled_thumbnails(
 
         for category in present[evenly_spaced(len(present), MAX_CATEGORIES)]:
             per_category = MAX_IMAGES // min(MAX_CATEGORIES, len(present))
-            of_category = np.flatnonzero(images.class_indices == category)
+            of_category = images.with_category(int(category))
             sample = of_category[evenly_spaced(len(of_category), per_category)]
             thumbnails = pool.map(thumbnail, sample.tolist())
             by_category.append([pixels for pixels in thumbnails if pixels is not None])

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 
+import numpy as np
+
 from train_pytorch_model.config.table_options import TableOptions
+from train_pytorch_model.config.wording import counted
 from train_pytorch_model.datasets.correcting import Corrections, correct
 from train_pytorch_model.errors import InvalidDatasetError
 from train_pytorch_model.formats import image_directory
@@ -23,6 +26,7 @@ from train_pytorch_model.formats.image_directory import (
     ImageDirectory,
     images_of,
 )
+from train_pytorch_model.formats.label_sets import LabelSets
 from train_pytorch_model.formats.label_table import read_table
 from train_pytorch_model.formats.labelled_folder import LabelledFiles, open_labelled, read_labelled
 from train_pytorch_model.formats.marks import create_mark, is_abandoned
@@ -31,9 +35,9 @@ from train_pytorch_model.formats.outputs import unfinished_error
 from train_pytorch_model.formats.part_names import TRAINING
 from train_pytorch_model.formats.plain_folders import NestedDataSetError, read_plain_folders
 from train_pytorch_model.formats.reading import INCOMPLETE, META, MalformedFileError
-from train_pytorch_model.formats.schema import image_schema
+from train_pytorch_model.formats.schema import CATEGORIES_COLUMN, image_schema
 from train_pytorch_model.formats.table_files import is_usual, tables_in
-from train_pytorch_model.formats.table_rows import TABLE_SUFFIXES
+from train_pytorch_model.formats.table_rows import TABLE_SUFFIXES, TAGGED_SUFFIX
 from train_pytorch_model.formats.writing import UnreadableFileError, copy_file, in_order
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, read_size
 from train_pytorch_model.inputs.damaged_categories import without_empty_categories
@@ -42,6 +46,7 @@ from train_pytorch_model.inputs.unreadable_images import (
     without_unreadable_images,
 )
 from train_pytorch_model.machine.console import logger, progress_bar
+from train_pytorch_model.quality.identical_files import identical_pairs
 
 PORT = "Input dataset"
 OUTPUT = "output"
@@ -94,7 +99,7 @@ def open_source(path: Path, output: Path, labels: Labels = BY_DEFAULT) -> Iterat
             yield _open_folder(path, labels)
         elif not os.path.isfile(path):
             raise InvalidDatasetError(title, explain_missing(path, "file or directory"), HINT)
-        elif is_usual(path) or path.suffix.lower() in TABLE_SUFFIXES:
+        elif is_usual(path) or path.suffix.lower() in (*TABLE_SUFFIXES, TAGGED_SUFFIX):
             yield _open_table(path, labels, path)
         elif path.name == MLTABLE:
             yield _open_annotations(annotations_of(path.parent), labels, path)
@@ -146,6 +151,35 @@ def correct_source(source: Source, corrections: Corrections) -> Source:
     return replace(source, images=replace(corrected, root=source.images.root))
 
 
+def merge_copies(source: Source) -> Source:
+    """Return the source with one image for all copies of a file, which has all their categories.
+
+    Raises `InvalidDatasetError` for images without categories.
+    """
+    images = source.images
+    images.require_labels()
+    pairs = identical_pairs([source.folder / name for name in images.file_names])
+    first_of = np.arange(len(images))
+    first_of[pairs[:, 1]] = pairs[:, 0]
+    lists: dict[int, set[int]] = {}
+    for index, first in enumerate(first_of.tolist()):
+        lists.setdefault(first, set()).update(np.flatnonzero(images.marks(index)).tolist())
+    sets = LabelSets()
+    firsts = np.array(sorted(lists), np.int64)
+    numbers = [sets.number_of(lists[first]) for first in firsts.tolist()]
+    merged = replace(
+        images.select(firsts),
+        class_indices=np.asarray(numbers, dtype=np.int32),
+        label_sets=sets.matrix(len(images.categories)),
+        columns=("id", CATEGORIES_COLUMN),
+    )
+    logger.info(
+        f"{counted(len(images) - len(merged), 'copy is', 'copies are')} merged:"
+        f" {counted(len(merged), 'image has', 'images have')} lists of categories"
+    )
+    return replace(source, images=merged)
+
+
 def convert(source: Source, output: Path, overwrite: bool = False) -> int:
     """Write an ImageDirectory of the source; return how many images it has.
 
@@ -153,7 +187,8 @@ def convert(source: Source, output: Path, overwrite: bool = False) -> int:
 
     Raises `InvalidDatasetError` for none, `OutputDirectoryError`.
     """
-    images, schema = source.images, image_schema(source.images.categories)
+    images = source.images
+    schema = image_schema(images.categories, images.is_multi_label)
     unreadable: dict[int, str] = {}
     with image_directory.writing_image_directory(output, schema, OUTPUT, overwrite) as writer:
 
@@ -192,7 +227,7 @@ def convert(source: Source, output: Path, overwrite: bool = False) -> int:
         kept, records = without_unreadable_images(images, unreadable, is_limited=False)
         list_unreadable_images(writer.root, records)
         kept = without_empty_categories(kept)
-        writer.schema_content = image_schema(kept.categories)
+        writer.schema_content = image_schema(kept.categories, kept.is_multi_label)
     for warning in kept.warnings():
         logger.warning(warning)
     return len(kept)

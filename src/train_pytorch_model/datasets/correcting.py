@@ -115,6 +115,13 @@ def correct(
     The names of corrected files are relative to `folder`. Images that still have no category are
     left out. Raises `InvalidDatasetError` if a part has none left.
     """
+    for images in parts.values():
+        if images.is_multi_label:
+            raise InvalidDatasetError(
+                images.title,
+                f"its images have lists of categories, and {corrections.path.name} gives one each.",
+                "Correct the lists where they are, in the table or the image directory.",
+            )
     outcome = _Outcome()
     found = list(_find(folder, parts, corrections, outcome))
     categories = _categories(parts, found)

@@ -90,6 +90,12 @@ def open_parts(
     parts[TRAINING].require_labels(FIT_HINT)
     for part in _unlabelled(parts):
         logger.warning(_about_unlabelled(parts.pop(part), part))
+    if any(images.is_multi_label for images in parts.values()):
+        # A table of which no row happens to have two categories has lists of one.
+        parts = {
+            part: images.as_multi_label() if images.origin else images
+            for part, images in parts.items()
+        }
     missing = [part for part in (TEST, VALIDATION) if part not in parts]
     unreadable: Sequence[UnreadableImage] = ()
     if missing:

@@ -45,8 +45,8 @@ def rows_of(parts: Parts) -> Iterator[Row]:
     for part, images in parts.by_name().items():
         is_inside = images.root != folder
         prefix = f"{images.root.relative_to(folder).as_posix()}/" if is_inside else ""
-        for name, index in zip(images.file_names, images.class_indices.tolist(), strict=True):
-            yield Row(prefix + name, images.categories[index], part)
+        for index, name in enumerate(images.file_names):
+            yield Row(prefix + name, images.category_of(index), part)
 
 
 def read_split(path: Path) -> list[Row]:

@@ -8,6 +8,7 @@ import numpy as np
 from train_pytorch_model.config.seeds import derive_seed
 from train_pytorch_model.config.wording import assignment, counted, parameter
 from train_pytorch_model.datasets.grouping import group_images
+from train_pytorch_model.datasets.iterative_stratification import assign_groups
 from train_pytorch_model.errors import InvalidDatasetError
 from train_pytorch_model.formats.image_directory import ImageDirectory
 
@@ -26,7 +27,8 @@ def split(
 
     Images of the same number in `groups` (N,) are in the same part: by default, rows of the same
     file. If stratified, each category is split by the fractions, as far as groups allow: without
-    any, up to rounding, and one of as many images as parts has at least one in each. Raises
+    any, up to rounding, and one of as many images as parts has at least one in each. Of
+    images with any number of categories, each is split as well as the others allow. Raises
     `InvalidDatasetError` for fewer groups than parts.
     """
     labels = group_images(images, by_twins=False).labels if groups is None else groups
@@ -40,10 +42,17 @@ def split(
     else:
         categories = np.zeros(len(images), dtype=np.int32)
     random = np.random.default_rng(derive_seed(seed, "split"))
+    if stratified and images.label_sets is not None:
+        labels_of_images = images.label_sets[images.class_indices]
+        part_of_group = assign_groups(labels_of_images, group_of, fractions, random)
+        return _parts(images, part_of_group[group_of], len(fractions))
     assignment = _assign_groups(categories, group_of, fractions, random)
     _assign_singles(assignment, categories, random)
-    part_of = assignment.part_of
-    return [images.select(np.flatnonzero(part_of == part)) for part in range(len(fractions))]
+    return _parts(images, assignment.part_of, len(fractions))
+
+
+def _parts(images: ImageDirectory, part_of: np.ndarray, num_parts: int) -> list[ImageDirectory]:
+    return [images.select(np.flatnonzero(part_of == part)) for part in range(num_parts)]
 
 
 def _too_few(images: ImageDirectory, num_groups: int | None, num_parts: int) -> InvalidDatasetError:

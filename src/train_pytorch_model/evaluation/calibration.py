@@ -6,11 +6,12 @@ Calibration of Modern Neural Networks, section 4.2).
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from train_pytorch_model.evaluation.metrics import Outcomes, calibration_of, losses_of
+from train_pytorch_model.evaluation.metrics import AnyOutcomes, Outcomes
+from train_pytorch_model.evaluation.multi_label import MultiLabelOutcomes
 
 MIN_IMAGES = 20  # to fit on: fewer say more about themselves than about the model
 FOLDS = 5  # halves miss what is to be gained: their own temperatures scatter too much
@@ -28,14 +29,13 @@ CONVERGED = 1e-9  # relative change of the inverse temperature
 class ProbabilityQuality:
     """How good probabilities are."""
 
-    loss: float  # mean cross entropy, in nats
+    loss: float  # mean of an image, in nats
     error: float  # expected calibration error, from 0 to 1
 
     @classmethod
-    def of(cls, outcomes: Outcomes) -> "ProbabilityQuality":
+    def of(cls, outcomes: Outcomes | MultiLabelOutcomes) -> "ProbabilityQuality":
         """Measure the probabilities of at least one image."""
-        error = calibration_of(outcomes.confidences, outcomes.target_ranks == 0).error
-        return cls(float(losses_of(outcomes).mean()), error)
+        return cls(float(outcomes.losses.mean()), outcomes.calibration.error)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Temperature:
     after: ProbabilityQuality  # each fold of the images with the temperature of the others
 
 
-def fit_temperature(logits: np.ndarray, outcomes: Outcomes) -> Temperature:
+def fit_temperature(logits: np.ndarray, outcomes: Outcomes | MultiLabelOutcomes) -> Temperature:
     """Fit a temperature to the logits (N, C), float32, that have led to these N outcomes.
 
     There may be no logits, if they were too many to keep: then there is no temperature, as with few
@@ -63,37 +63,26 @@ def fit_temperature(logits: np.ndarray, outcomes: Outcomes) -> Temperature:
     sample = np.arange(0, len(logits), every)
     logits = logits[sample]
     outcomes = outcomes.select(sample)
-    targets = outcomes.targets
 
     before = ProbabilityQuality.of(outcomes)
     folds = np.arange(len(logits)) % FOLDS
     temperatures = []
     for fold in range(FOLDS):
         is_other = folds != fold
-        temperatures.append(_fit(logits[is_other], targets[is_other]))
+        temperatures.append(_fit(logits[is_other], outcomes.select(np.flatnonzero(is_other))))
     calibrated = calibrate(outcomes, logits, np.array(temperatures)[folds])
     after = ProbabilityQuality.of(calibrated)
     if after.loss >= (1 - MIN_GAIN) * before.loss:
         return Temperature(1.0, before, before)
-    return Temperature(_fit(logits, targets), before, after)
+    return Temperature(_fit(logits, outcomes), before, after)
 
 
-def calibrate(outcomes: Outcomes, logits: np.ndarray, temperature: float | np.ndarray) -> Outcomes:
+def calibrate(
+    outcomes: AnyOutcomes, logits: np.ndarray, temperature: float | np.ndarray
+) -> AnyOutcomes:
     """Return the outcomes of the same predictions at a temperature, one for all images or (N,)."""
-    probabilities = softmax(logits / np.reshape(temperature, (-1, 1)))
-    rows = np.arange(len(logits))
-    return replace(
-        outcomes,
-        confidences=probabilities[rows, outcomes.predicted],
-        target_probabilities=probabilities[rows, outcomes.targets],
-    )
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """Return the probabilities (N, C), float64, for logits (N, C)."""
-    powers: np.ndarray = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
-    powers /= powers.sum(axis=1, keepdims=True)
-    return powers
+    calibrated: AnyOutcomes = outcomes.with_logits(logits / np.reshape(temperature, (-1, 1)))
+    return calibrated
 
 
 def describe_temperature(temperature: Temperature) -> str:
@@ -114,31 +103,22 @@ def describe_temperature(temperature: Temperature) -> str:
     )
 
 
-def _fit(logits: np.ndarray, targets: np.ndarray) -> float:
-    """Return the temperature of the lowest loss of logits (N, C) with targets (N,).
+def _fit(logits: np.ndarray, outcomes: Outcomes | MultiLabelOutcomes) -> float:
+    """Return the temperature of the lowest loss of logits (N, C) with these outcomes.
 
-    It is found by Newton's method within a bracket: the loss is convex in 1/T.
-
-    A normal distribution of the inverse temperature around 1, of deviation `SPREAD`, counts as much
-    as an image, and so fades as they become more. The targets leave 1 / (N + 2) to the other
-    categories, as in Platt 1999, Probabilistic Outputs for Support Vector Machines, section 2.2: if
-    every prediction is right, the plain loss has no minimum.
+    It is found by Newton's method within a bracket: the loss is convex in 1/T. A normal
+    distribution of the inverse temperature around 1, of deviation `SPREAD`, counts as much as an
+    image, and so fades as they become more.
     """
-    scores = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)  # (N, C)
-    of_target = scores[np.arange(len(scores)), targets]  # (N,)
-    of_others = (scores.sum(axis=1) - of_target) / (scores.shape[1] - 1)  # (N,), their mean
-    doubt = 1 / (len(scores) + 2)
-    target_mean = ((1 - doubt) * of_target + doubt * of_others).mean()
-    prior = 1 / (SPREAD**2 * len(scores))
+    derivatives = outcomes.derivatives(logits)
+    prior = 1 / (SPREAD**2 * len(logits))
 
     inverse = 1.0
     low, high = LIMITS
     for _ in range(MAX_STEPS):
-        probabilities = softmax(scores * inverse)
-        means = (probabilities * scores).sum(axis=1)  # (N,)
-        variances = (probabilities * scores**2).sum(axis=1) - means**2  # (N,)
-        slope = means.mean() - target_mean + (inverse - 1) * prior
-        curvature = variances.mean() + prior
+        slope, curvature = derivatives(inverse)
+        slope = slope + (inverse - 1) * prior
+        curvature = curvature + prior
         if slope > 0:
             high = inverse
         else:

@@ -21,6 +21,8 @@
     twins.csv              of `fit`: `TwinRow`, pairs of a test image and a training image, or
                            another test image, that look alike, if any
 
+Of images with any number of categories the tables are those of `multi_label_tables`.
+
 A number that is undefined, such as the recall of a category without an image, is null in JSON and
 empty in CSV. Macro averages are over the categories that have images or were predicted; there an
 undefined number counts as 0, as in scikit-learn.
@@ -32,10 +34,18 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from train_pytorch_model.evaluation.metrics import CalibrationBin, CoverageRow, Evaluation
+from train_pytorch_model.evaluation.multi_label import AnyEvaluation, MultiLabelEvaluation
+from train_pytorch_model.evaluation.multi_label_tables import (
+    label_mistakes,
+    multi_label_metrics,
+    write_multi_label_tables,
+)
 from train_pytorch_model.evaluation.tables import (
     CategoryRow,
+    EvaluatedImages,
     Prediction,
     category_rows,
     confused_rows,
@@ -53,6 +63,39 @@ PAGE = "evaluation.html"
 MAX_PAIRS = 100
 
 
+def write_evaluation(
+    root: Path,
+    evaluation: AnyEvaluation,
+    evaluated: EvaluatedImages,
+    num_unreadable: int,
+    look_alikes: TrainingLookAlikes | None = None,
+    race: RaceRecord | None = None,
+) -> None:
+    """Write the metrics and all tables of these images."""
+    categories = evaluated.images.categories
+    if not isinstance(evaluation, MultiLabelEvaluation):
+        mistakes = evaluated.predictions(evaluation.mistakes)
+        write_numbers(root, evaluation, categories, mistakes, num_unreadable, look_alikes, race)
+        return
+    images = _about_images(evaluation, num_unreadable, look_alikes)
+    write_json(root / METRICS, images | multi_label_metrics(evaluation, categories))
+    cells = np.concatenate([evaluation.false_positives, evaluation.missed])
+    mistakes_of_labels = label_mistakes(evaluation, evaluated, cells)
+    write_multi_label_tables(root, evaluation, categories, mistakes_of_labels)
+
+
+def _about_images(
+    evaluation: AnyEvaluation, num_unreadable: int, look_alikes: TrainingLookAlikes | None
+) -> dict[str, object]:
+    """Return the entries of metrics.json that say which images they are about."""
+    return {
+        "images": evaluation.images,
+        "left_out": num_unreadable,
+        "images_like_training_images": look_alikes.images if look_alikes else None,
+        "accuracy_without_them": look_alikes.accuracy_without if look_alikes else None,
+    }
+
+
 def write_numbers(
     root: Path,
     evaluation: Evaluation,
@@ -66,10 +109,7 @@ def write_numbers(
     write_json(
         root / METRICS,
         {
-            "images": evaluation.images,
-            "left_out": num_unreadable,
-            "images_like_training_images": look_alikes.images if look_alikes else None,
-            "accuracy_without_them": look_alikes.accuracy_without if look_alikes else None,
+            **_about_images(evaluation, num_unreadable, look_alikes),
             **_metrics(evaluation),
             **_rows(evaluation, categories),
             **({"race": msgspec.to_builtins(race)} if race else {}),

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from train_pytorch_model.evaluation.calibration import MIN_IMAGES, SPREAD, softmax
+from train_pytorch_model.evaluation.calibration import MIN_IMAGES, SPREAD
+from train_pytorch_model.evaluation.likelihood import softmax
 
 MAX_FITTED = 1 << 20  # logits; of more images, an even sample
 STARTS = (0.02, 0.15)  # fractions

@@ -2,10 +2,15 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
+from typing import Any, TypeVar
 
 import numpy as np
+
+from train_pytorch_model.evaluation.likelihood import Derivatives, softmax, softmax_derivatives
+
+AnyOutcomes = TypeVar("AnyOutcomes", bound=Any)  # dataclasses of a row per image
 
 TOP_K = 5
 # Standard deviations on either side of the mean hold 95 % of a normal distribution.
@@ -38,6 +43,34 @@ class Outcomes:
         """Return (N,), bool: whether the prediction is right."""
         is_hit: np.ndarray = self.target_ranks == 0
         return is_hit
+
+    @property
+    def losses(self) -> np.ndarray:
+        """Return the cross entropies (N,), in nats."""
+        return losses_of(self)
+
+    @property
+    def calibration(self) -> "Calibration":
+        """Return how often predictions are right that are so confident."""
+        return calibration_of(self.confidences, self.is_hit)
+
+    def with_logits(self, logits: np.ndarray) -> "Outcomes":
+        """Return the outcomes of the same predictions with these logits (N, C)."""
+        probabilities = softmax(logits)
+        rows = np.arange(len(logits))
+        return replace(
+            self,
+            confidences=probabilities[rows, self.predicted],
+            target_probabilities=probabilities[rows, self.targets],
+        )
+
+    def derivatives(self, logits: np.ndarray) -> Derivatives:
+        """Return how the loss of these logits (N, C) changes with their temperature."""
+        return softmax_derivatives(logits, self.targets)
+
+    def evaluate(self, num_classes: int, thresholds: object = None) -> "Evaluation":  # noqa: ARG002
+        """Compute all metrics of at least one image, of which each has one answer."""
+        return evaluate(self, num_classes)
 
     def select(self, indices: np.ndarray) -> "Outcomes":
         """Return the outcomes at `indices`, in that order."""
@@ -167,6 +200,21 @@ class Evaluation:
         return self.accuracy_interval[0] > self.baseline
 
     @property
+    def accuracy_name(self) -> str:
+        """Return what the accuracy of an epoch's validation is called."""
+        return "Top 1 accuracy"
+
+    @property
+    def quality(self) -> float:
+        """Return how good the model is, from 0 to 1, whatever the number of images of each."""
+        return self.balanced_accuracy
+
+    @property
+    def further_metrics(self) -> dict[str, float]:
+        """Return metrics of the published model that no epoch has, by their names."""
+        return {}
+
+    @property
     def accuracy_in_images(self) -> str:
         """Return how many images are right, and the interval of the accuracy, in words."""
         lowest, highest = self.accuracy_interval
@@ -203,10 +251,14 @@ def outcomes_of(targets: np.ndarray, probabilities: np.ndarray) -> Outcomes:
     )
 
 
-def join(parts: Sequence[Outcomes]) -> Outcomes:
+def join(parts: Sequence[AnyOutcomes]) -> AnyOutcomes:
     """Concatenate at least one part."""
-    names = [field.name for field in fields(Outcomes)]
-    return Outcomes(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+    kind = type(parts[0])
+    names = [field.name for field in fields(kind)]
+    joined: AnyOutcomes = kind(
+        *(np.concatenate([getattr(part, name) for part in parts]) for name in names)
+    )
+    return joined
 
 
 def evaluate(outcomes: Outcomes, num_classes: int) -> Evaluation:

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from train_pytorch_model.config.wording import counted
 from train_pytorch_model.evaluation.metrics import TOP_K, Evaluation
+from train_pytorch_model.evaluation.multi_label import AnyEvaluation, MultiLabelEvaluation
+from train_pytorch_model.evaluation.multi_label_words import multi_label_rows
 from train_pytorch_model.evaluation.tables import worst_first
 from train_pytorch_model.evaluation.verdict import describe_baseline, verdict
 from train_pytorch_model.machine.console import logger, paragraph
@@ -11,12 +13,20 @@ from train_pytorch_model.machine.console import logger, paragraph
 NUM_WORST = 3
 
 
-def log_summary(evaluation: Evaluation, categories: Sequence[str], indent: str = "") -> None:
+def log_summary(evaluation: AnyEvaluation, categories: Sequence[str], indent: str = "") -> None:
     """Log what the evaluation means, and the main metrics; the categories are by class index."""
     paragraph(verdict(evaluation, categories))
-    rows = [*_metrics(evaluation, categories), *_worst_categories(evaluation, categories)]
-    for title, text in rows:
+    for title, text in _rows(evaluation, categories):
         logger.info(f"{indent}{title:21}{text}")
+
+
+def _rows(evaluation: AnyEvaluation, categories: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the title and the text of each main metric, and of the worst categories."""
+    if isinstance(evaluation, MultiLabelEvaluation):
+        yield from multi_label_rows(evaluation, categories)
+        return
+    yield from _metrics(evaluation, categories)
+    yield from _worst_categories(evaluation, categories)
 
 
 def _metrics(evaluation: Evaluation, categories: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from train_pytorch_model.evaluation.metrics import Evaluation, Outcomes, PerClass
+from train_pytorch_model.evaluation.multi_label import MultiLabelOutcomes
 from train_pytorch_model.formats.image_directory import ImageDirectory
 
 
@@ -50,12 +51,13 @@ class EvaluatedImages:
 
     images: ImageDirectory  # of which these are some or all
     indices: np.ndarray  # (N,), int64: the indices of the N in the dataset
-    outcomes: Outcomes
+    outcomes: Outcomes | MultiLabelOutcomes
 
     def predictions(self, rows: np.ndarray) -> list[Prediction]:
         """Return the predictions at `rows` (K,), each from 0 to N - 1."""
         categories = self.images.categories
         outcomes = self.outcomes
+        assert isinstance(outcomes, Outcomes)
         indices = self.indices[rows]
         originals = self.images.original_names(indices)
         return [

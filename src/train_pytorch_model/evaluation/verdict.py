@@ -6,29 +6,35 @@ import numpy as np
 
 from train_pytorch_model.config.wording import counted
 from train_pytorch_model.evaluation.metrics import Evaluation
+from train_pytorch_model.evaluation.multi_label import AnyEvaluation, MultiLabelEvaluation
+from train_pytorch_model.evaluation.multi_label_words import (
+    describe_multi_label_trust,
+    multi_label_verdict,
+)
+from train_pytorch_model.evaluation.quoting import quote, quoted_list
 
 GOOD = 0.9  # accuracy and balanced accuracy from which on a model is called good
 MAX_WIDTH = 0.3  # of a confidence interval; 5 of 16 right, 14 % to 56 %, say nothing
 MAX_GAP = 0.05  # between mean confidence and accuracy, of probabilities that mean what they say
-MAX_NAMED = 3  # categories
-MAX_NAME = 60  # characters
 
 
 def describe_baseline(evaluation: Evaluation, categories: Sequence[str]) -> str:
     """Return what the baseline is, in words; `categories` are the names by class index."""
     largest = int(evaluation.per_class.support.argmax())
-    return f"always guessing the largest category, {_quote(categories[largest])}"
+    return f"always guessing the largest category, {quote(categories[largest])}"
 
 
-def verdict(evaluation: Evaluation, categories: Sequence[str]) -> str:
+def verdict(evaluation: AnyEvaluation, categories: Sequence[str]) -> str:
     """Return what the evaluation means, most important first.
 
     It is a few sentences, which may hold category names in quotes.
     """
+    if isinstance(evaluation, MultiLabelEvaluation):
+        return multi_label_verdict(evaluation, categories)
     present = np.flatnonzero(evaluation.per_class.support)
     if len(present) == 1:
         return (
-            f"All images are of one category, {_quote(categories[present[0]])}: they do not show"
+            f"All images are of one category, {quote(categories[present[0]])}: they do not show"
             " whether the model tells it from the others."
         )
     sentences = [
@@ -39,8 +45,10 @@ def verdict(evaluation: Evaluation, categories: Sequence[str]) -> str:
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-def describe_trust(evaluation: Evaluation) -> str:
+def describe_trust(evaluation: AnyEvaluation) -> str:
     """Return whether the probabilities can be taken at their word, in a sentence."""
+    if isinstance(evaluation, MultiLabelEvaluation):
+        return describe_multi_label_trust(evaluation)
     low, high = evaluation.accuracy_interval
     if high - low > MAX_WIDTH:
         images = counted(evaluation.images, "image is", "images are")
@@ -84,7 +92,7 @@ def _weakest_category(evaluation: Evaluation, categories: Sequence[str]) -> str:
     support = int(per_class.support[index])
     if recall == 1:
         return ""
-    return f"; weakest: {_quote(categories[index])}, {round(recall * support):,} of {support:,}"
+    return f"; weakest: {quote(categories[index])}, {round(recall * support):,} of {support:,}"
 
 
 def _about_categories_never_predicted(evaluation: Evaluation, categories: Sequence[str]) -> str:
@@ -93,9 +101,7 @@ def _about_categories_never_predicted(evaluation: Evaluation, categories: Sequen
     never = present[per_class.predicted[present] == 0]
     if len(never) == 0:
         return ""
-    named = ", ".join(_quote(categories[index]) for index in never[:MAX_NAMED])
-    if len(never) > MAX_NAMED:
-        named += f" and {len(never) - MAX_NAMED:,} more"
+    named = quoted_list([categories[index] for index in never])
     verb = "is" if len(never) == 1 else "are"
     total = counted(len(present), "category", "categories")
     return f"{len(never):,} of {total} {verb} never predicted: {named}."
@@ -110,8 +116,3 @@ def _about_few_images(evaluation: Evaluation) -> str:
         f"On {images} this says next to nothing: the accuracy may be anything from {low:.0%} to"
         f" {high:.0%}. More images would tell."
     )
-
-
-def _quote(name: str) -> str:
-    shortened = name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
-    return repr(shortened)

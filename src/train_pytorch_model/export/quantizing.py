@@ -17,6 +17,7 @@ from train_pytorch_model.export.checks import question_of
 from train_pytorch_model.export.runtime import load_program
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.listing import evenly_spaced
+from train_pytorch_model.image_classifier.answers import Answers
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 
@@ -106,17 +107,18 @@ class _Trial:
     """A program's correct predictions, and the seconds that they took."""
 
     model: "onnx.ModelProto"
+    answers: Answers
     num_correct: int = 0
     spent_s: float = 0.0
 
     def __post_init__(self) -> None:
         self._program = load_program(self.model)
 
-    def predict(self, frame: np.ndarray, class_index: int) -> None:
+    def predict(self, frame: np.ndarray, truth: np.ndarray) -> None:
         started_at = time.perf_counter()
         probabilities = self._program(frame)
         self.spent_s += time.perf_counter() - started_at
-        self.num_correct += int(probabilities.argmax() == class_index)
+        self.num_correct += int((self.answers.marks(probabilities) == truth).all())
 
     @property
     def mib(self) -> float:
@@ -140,13 +142,14 @@ def measure_cost(
     if not len(measured):
         measured = calibrated
         num_calibrated = 0
-    before = _Trial(original)
-    after = _Trial(quantized)
+    before = _Trial(original, spec.answers)
+    after = _Trial(quantized, spec.answers)
     count = 0
-    for class_index, frame in _frames_of(images, measured, spec):
+    for index, frame in _frames_of(images, measured, spec):
+        truth = images.marks(index)
         count += 1
-        before.predict(frame, class_index)
-        after.predict(frame, class_index)
+        before.predict(frame, truth)
+        after.predict(frame, truth)
     return Cost(
         precision="int8",
         calibrated=num_calibrated,
@@ -163,7 +166,7 @@ def measure_cost(
 def _frames_of(
     images: ImageDirectory, indices: np.ndarray, spec: ClassifierSpec
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield class index and framed image (1, 3, H, W) of those that can be read.
+    """Yield index and framed image (1, 3, H, W) of those that can be read.
 
     Raises `ParameterError` for none.
     """
@@ -172,7 +175,7 @@ def _frames_of(
         with suppress(UnreadableImageError):
             frame = question_of(images.path(index).read_bytes(), "tensor", spec)
             is_empty = False
-            yield int(images.class_indices[index]), frame
+            yield int(index), frame
     if is_empty:
         raise ParameterError(
             f"{parameter('calibration')} {images.root}: none of the {len(indices):,} images that"

@@ -12,6 +12,7 @@
 
 Columns of a scored dataset: those of the input rows, alphabetically; `Scored
 Probabilities_<category>` for each category in the order of class indices, float64; `Scored Labels`.
+The categories of an answer of any number are separated by semicolons.
 
     embeddings.parquet     the features of images before the last layer of a network
                            file_name    string, as in scores.csv
@@ -28,14 +29,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from train_pytorch_model.formats.label_sets import text_of
 from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.formats.schema import (
+    CATEGORIES_COLUMN,
     CATEGORY_COLUMN,
     NUM_SAMPLES,
     SAMPLES,
     column_attributes,
 )
 from train_pytorch_model.formats.writing import write_json, write_rows
+from train_pytorch_model.image_classifier.answers import Answers, OneCategory
 from train_pytorch_model.image_classifier.predictions import (
     LABEL_COLUMN,
     PROBABILITY_PREFIX,
@@ -50,6 +54,7 @@ META_CONTENT: Mapping[str, Any] = {
     "samples": SAMPLES,
     "schema": "schema/_schema.json",
 }
+ONE_CATEGORY = OneCategory()
 CSV = "scores.csv"
 EMBEDDINGS = "embeddings.parquet"
 FILE_NAME = "file_name"
@@ -114,6 +119,7 @@ def writing_scores(
     categories: Sequence[str],
     top_k: int | None = None,
     has_originals: bool = False,
+    answers: Answers = ONE_CATEGORY,
 ) -> "Iterator[ScoreWriter]":
     """Open the Parquet file and `scores.csv` for batches of rows; then write schema and samples.
 
@@ -125,19 +131,26 @@ def writing_scores(
         (root / CSV).open("w", newline="", encoding="utf-8", errors="surrogateescape") as csv_file,
         RowGroups(root / META_CONTENT["data"], ROW_GROUP_BYTES) as row_groups,
     ):
-        writer = ScoreWriter(columns, categories, top_k, has_originals, csv_file, row_groups)
+        writer = ScoreWriter(
+            columns, categories, top_k, has_originals, csv_file, row_groups, answers
+        )
         yield writer
     (root / "schema").mkdir()
     scores = {name: name for name in writer.probabilities}
-    has_label = CATEGORY_COLUMN in writer.columns
+    known = (CATEGORY_COLUMN, CATEGORIES_COLUMN)
+    labels = [name for name in known if name in writer.columns]
+    true_labels = {"True Labels": labels[0]} if labels else {}
+    assigned = "Multi Class Assigned Labels"
+    if answers != ONE_CATEGORY:
+        assigned = "Multi Label Assigned Labels"
     content = {
         "columnAttributes": [
             column_attributes(field.name, *_KINDS[field.type], is_feature=field.name == "id")
             for field in writer.schema
         ],
         "featureChannels": [],
-        "labelColumns": {"True Labels": CATEGORY_COLUMN} if has_label else {},
-        "scoreColumns": scores | {"Multi Class Assigned Labels": LABEL_COLUMN},
+        "labelColumns": true_labels,
+        "scoreColumns": scores | {assigned: LABEL_COLUMN},
     }
     write_json(root / META_CONTENT["schema"], content)
     write_json(root / META_CONTENT["samples"], writer.samples)
@@ -154,6 +167,7 @@ class ScoreWriter:
         has_originals: bool,
         csv_file: TextIO,
         row_groups: RowGroups,
+        answers: Answers = ONE_CATEGORY,
     ) -> None:
         self.samples: list[dict[str, Any]] = []
         self.columns = sorted(
@@ -163,7 +177,8 @@ class ScoreWriter:
         )
         self.probabilities = [PROBABILITY_PREFIX + name for name in categories]
         self.schema = pa.schema([])  # of the first rows, which have the types
-        self._categories = categories
+        self._categories = tuple(categories)
+        self._answers = answers
         self._top_k = top_k
         self._has_originals = has_originals
         self._csv_file = csv_file
@@ -185,7 +200,7 @@ class ScoreWriter:
         The label of rows that are unknown, (B,), bool, is `unknown`. Raises `MalformedFileError` if
         a column starts with numbers or booleans and later has another type.
         """
-        labels = [self._categories[index] for index in probabilities.argmax(axis=1)]
+        labels = self._answers.texts(probabilities, self._categories)
         if is_unknown is not None:
             for index in np.flatnonzero(is_unknown):
                 labels[index] = UNKNOWN_LABEL
@@ -256,6 +271,8 @@ def _array(name: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _text_of(value: Any) -> str | None:
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return text_of(value)
     return value if value is None or isinstance(value, str) else json.dumps(value)
 
 

@@ -13,7 +13,13 @@
     _samples.json   the first rows, the image as base64 under "image"
     image/…         the files
 
-`category` is absent from the schema and the rows of an unlabelled directory. Class indices follow
+`category` is absent from the schema and the rows of an unlabelled directory. Where images have any
+number of categories, each row has a list of them instead, which may be empty:
+
+                    {"image_info": {"file_name": "image/1_7.jpg"}, "categories": ["cat", "dog"],
+                     "id": 7}
+
+Class indices follow
 the order of the declared ids; gaps between the ids are closed.
 
 A directory without `_meta.yaml` is read as `plain_folders`, `<category>/<file>`, categories in
@@ -35,7 +41,14 @@ import numpy as np
 
 from train_pytorch_model.config.wording import bulleted, for_fit_or, worded
 from train_pytorch_model.errors import InvalidDatasetError, NotLabeledDatasetError
-from train_pytorch_model.formats import image_list, listing, plain_folders, reading, schema
+from train_pytorch_model.formats import (
+    image_list,
+    label_sets,
+    listing,
+    plain_folders,
+    reading,
+    schema,
+)
 from train_pytorch_model.formats.listing import SUFFIXES, UNLABELLED, Listing, is_utf8
 from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.formats.outputs import writing_directory
@@ -96,9 +109,72 @@ class ImageDirectory(Listing):
     def path(self, index: int) -> Path:
         return self.root / self.file_names[index]
 
+    @property
+    def is_multi_label(self) -> bool:
+        """Return whether images have any number of categories, and not one each."""
+        return self.label_sets is not None
+
+    def as_multi_label(self) -> "ImageDirectory":
+        """Return the same images with lists of categories, of one each if they have one each."""
+        if self.is_multi_label or not self.categories:
+            return self
+        return replace(self, label_sets=np.eye(len(self.categories), dtype=bool))
+
     def class_counts(self) -> np.ndarray:
         """Return (number of categories,), int64: the number of images of each."""
-        return np.bincount(self.class_indices, minlength=len(self.categories))
+        if self.label_sets is None:
+            return np.bincount(self.class_indices, minlength=len(self.categories))
+        of_sets = np.bincount(self.class_indices, minlength=len(self.label_sets))
+        counts: np.ndarray = of_sets @ self.label_sets.astype(np.int64)
+        return counts
+
+    def targets(self, indices: np.ndarray) -> np.ndarray:
+        """Return what training is to learn of the images at `indices` (B,).
+
+        These are class indices (B,), int64, or which categories they have, (B, C), float32.
+        """
+        targets: np.ndarray = self.class_indices[indices].astype(np.int64)
+        if self.label_sets is not None:
+            targets = self.label_sets[targets].astype(np.float32)
+        return targets
+
+    def marks(self, index: int) -> np.ndarray:
+        """Return which categories an image has, (C,), bool."""
+        number = int(self.class_indices[index])
+        marks: np.ndarray = np.arange(len(self.categories)) == number
+        if self.label_sets is not None:
+            marks = self.label_sets[number]
+        return marks
+
+    def with_category(self, class_index: int) -> np.ndarray:
+        """Return the indices of the images that have this category, (K,), int64."""
+        if self.label_sets is None:
+            return np.flatnonzero(self.class_indices == class_index)
+        return np.flatnonzero(self.label_sets[self.class_indices, class_index])
+
+    def categories_of(self, index: int) -> tuple[str, ...]:
+        """Return the names of the categories of an image."""
+        number = int(self.class_indices[index])
+        if not self.categories or number == UNLABELLED:
+            return ()
+        if self.label_sets is None:
+            return (self.categories[number],)
+        return tuple(self.categories[member] for member in np.flatnonzero(self.label_sets[number]))
+
+    def label_with(self, index: int, class_index: int) -> str:
+        """Return the label that an image would have if it were wrong about a category, as text.
+
+        That is the other category, or the list with it, or without it if the image has it.
+        """
+        name = self.categories[class_index]
+        if not self.is_multi_label:
+            return name
+        members = {*self.categories_of(index)} ^ {name}
+        return label_sets.text_of([name for name in self.categories if name in members])
+
+    def category_of(self, index: int) -> str:
+        """Return the categories of an image as one text; empty without any."""
+        return label_sets.text_of(self.categories_of(index))
 
     def select(self, indices: np.ndarray) -> "ImageDirectory":
         """Return the same directory with only the images at `indices`."""
@@ -130,6 +206,10 @@ class ImageDirectory(Listing):
         new_indices = np.asarray(
             [index_of[listing.comparable(name)] for name in self.categories], dtype=np.int32
         )
+        if self.label_sets is not None:
+            moved = np.zeros((len(self.label_sets), len(categories)), dtype=bool)
+            moved[:, new_indices] = self.label_sets
+            return replace(self, categories=tuple(categories), label_sets=moved)
         return replace(
             self, categories=tuple(categories), class_indices=new_indices[self.class_indices]
         )
@@ -241,16 +321,21 @@ class ImageDirectory(Listing):
         suffix = PurePosixPath(name).suffix
         if class_index != UNLABELLED:
             converted = f"{IMAGE_FOLDER}/{class_index}_{row}{suffix}"
-            return image_row(converted, row, self.categories[class_index], name)
+            return image_row(converted, row, self.label_of(index), name)
         if is_utf8(name):
             return image_row(f"{IMAGE_FOLDER}/{name}", row, None)
         # The list cannot hold undecodable bytes.
         return image_row(f"{IMAGE_FOLDER}/unnamed_{row}{suffix}", row, None, name)
 
+    def label_of(self, index: int) -> str | list[str]:
+        """Return an image's category, or a list if images have any number of them."""
+        categories = self.categories_of(index)
+        return list(categories) if self.is_multi_label else categories[0]
+
     def read_schema(self) -> dict[str, Any]:
         """Return the content of `_schema.json`; of plain folders, what convert would write."""
         if not self._is_copy:
-            return schema.image_schema(self.categories)
+            return schema.image_schema(self.categories, self.is_multi_label)
         meta = reading.read_yaml(self.root / META)
         content = reading.read_json(self.root / meta["schema"], dict[str, Any])
         return schema.with_categories(content, self.categories) if self.is_relabelled else content
@@ -261,6 +346,8 @@ class ImageDirectory(Listing):
         digest.update(self.file_names.blob)
         digest.update(np.diff(self.file_names.offsets).astype("<i4").tobytes())
         digest.update(self.class_indices.astype("<i4").tobytes())
+        if self.label_sets is not None:
+            digest.update(self.label_sets.tobytes())
         return digest.hexdigest()
 
 
@@ -396,11 +483,18 @@ class ImageDirectoryWriter:
 
 
 def image_row(
-    file_name: str, item: int, category: str | None, original: str | None = None
+    file_name: str, item: int, label: str | list[str] | None, original: str | None = None
 ) -> dict[str, Any]:
-    """Return a row of `images.lst`; `original` is the file's previous name, if it was different."""
+    """Return a row of `images.lst`; its label is a category, a list of any number, or none at all.
+
+    `original` is the file's previous name, if it was different.
+    """
     reference = {"file_name": file_name}
     if original is not None:  # undecodable bytes are escaped, so that any reader accepts them
         reference[ORIGINAL] = original.encode(errors="backslashreplace").decode()
-    label = {} if category is None else {schema.CATEGORY_COLUMN: category}
-    return {schema.IMAGE_REFERENCE: reference, **label, "id": item}
+    columns: dict[str, Any] = {}
+    if isinstance(label, list):
+        columns = {schema.CATEGORIES_COLUMN: label}
+    elif label is not None:
+        columns = {schema.CATEGORY_COLUMN: label}
+    return {schema.IMAGE_REFERENCE: reference, **columns, "id": item}

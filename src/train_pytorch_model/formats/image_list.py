@@ -14,6 +14,7 @@ import numpy as np
 
 from train_pytorch_model.config.wording import bulleted, counted
 from train_pytorch_model.formats import listing, reading
+from train_pytorch_model.formats.label_sets import LabelSets, text_of
 from train_pytorch_model.formats.listing import UNLABELLED, Listing
 from train_pytorch_model.formats.present_files import PresentFiles
 from train_pytorch_model.formats.reading import NOT_JSON, MalformedFileError, is_really_inside
@@ -45,7 +46,7 @@ def read_image_list(root: Path) -> Listing:
     meta = reading.read_meta(root, TYPE)
     path = reading.named_file(root, meta, "image_list")
     schema = read_image_schema(reading.named_file(root, meta, "schema"))
-    rows = _Rows(schema)
+    rows = _SetRows(schema) if schema.is_multi_label else _Rows(schema)
     rows.read(root, path)
     return Listing(
         file_names=rows.names.finish(),
@@ -54,11 +55,14 @@ def read_image_list(root: Path) -> Listing:
         columns=schema.columns,
         ignored={},
         repeated=len(rows.repeats[0]),
+        label_sets=rows.label_sets(),
     )
 
 
 class _Rows:
     """The rows of a list, added block by block: 60 bytes a row, where a list of names takes 300."""
+
+    label_type: Any = str | None
 
     def __init__(self, schema: ImageSchema) -> None:
         self.names = listing.Packer()  # empty where the file cannot be used
@@ -97,7 +101,7 @@ class _Rows:
         fields: list[tuple[str, Any, None]] = [("image", _ImageReference | None, None)]
         names = {"image": self._schema.reference}
         if self._schema.label is not None:
-            fields.append(("category", str | None, None))
+            fields.append(("category", self.label_type, None))
             names["category"] = self._schema.label
         try:
             return msgspec.json.Decoder(msgspec.defstruct("Row", fields, rename=names))
@@ -158,6 +162,14 @@ class _Rows:
             text = f"category {category!r} is not declared in {SCHEMA}."
             self._problems.append(_Problem(row, 1, text))
 
+    def label_sets(self) -> np.ndarray | None:
+        """Return the sets of categories to which the indices refer; None for single categories."""
+        return None
+
+    def _label_of(self, index: int) -> str:
+        """Return what an index stands for."""
+        return self._schema.categories[index]
+
     def _absent_files(self, root: Path) -> Iterator[_Problem]:
         """Yield the rows whose file does not exist or is not a file."""
         names = self.names.finish()
@@ -211,13 +223,44 @@ class _Rows:
         for row, first in zip(again[differs].tolist(), firsts[differs].tolist(), strict=True):
             name = names[row]
             if name:
-                category = self._schema.categories[indices[row]]
-                other = self._schema.categories[indices[first]]
+                category = self._label_of(int(indices[row]))
+                other = self._label_of(int(indices[first]))
                 text = (
                     f"image {name!r} has category {category!r} here and {other!r}"
                     f" in row {first + 1}."
                 )
                 yield _Problem(row, 1, text)
+
+
+class _SetRows(_Rows):
+    """Rows with a list of categories each, which may be empty."""
+
+    label_type: Any = list[str] | None
+
+    def __init__(self, schema: ImageSchema) -> None:
+        super().__init__(schema)
+        self._sets = LabelSets()
+
+    def label_sets(self) -> np.ndarray | None:
+        return self._sets.matrix(len(self._schema.categories))
+
+    def _label_of(self, index: int) -> str:
+        (members,) = np.nonzero(self._sets.matrix(len(self._schema.categories))[index])
+        return text_of([self._schema.categories[member] for member in members])
+
+    def _add_categories(
+        self, first: int, file_names: Sequence[str | None], rows: Sequence[Any]
+    ) -> None:
+        for position, row in enumerate(rows):
+            names = [] if row.category is None else row.category
+            indices = [self._index_of.get(name, UNLABELLED) for name in names]
+            if UNLABELLED in indices and file_names[position] is not None:
+                unknown = names[indices.index(UNLABELLED)]
+                self._add_unlabelled(first + position, file_names[position], unknown)
+                indices = []
+            if row.category is None and file_names[position] is not None:
+                self._add_unlabelled(first + position, file_names[position], None)
+            self.class_indices.append(self._sets.number_of(indices))
 
 
 def _blocks(file: IO[bytes], name: str) -> Iterator[bytes]:

@@ -4,8 +4,12 @@
                                       000bec18,boston_bull    columns may have no header
     metadata.csv, metadata.jsonl      {"file_name": "train/1.jpg", "label": "cat"}
                                       of a Hugging Face image folder
-    _classes.csv                      filename,cat,dog        a column per category, with a single
-                                      1.jpg,0,1               1 in each row: Roboflow's
+    _classes.csv                      filename,cat,dog        a column per category, with a 1 for
+                                      1.jpg,0,1               those of an image: Roboflow's
+
+Where images have several categories, the column is called `labels`, `tags`, `categories` or
+`classes`, and a cell is a list, `cat;dog`, `cat|dog` or `cat,dog`; in JSON, `["cat", "dog"]`. If
+any row has several, all images have a list: an empty cell is an image of no category.
 
 A table names an image by its path, or by the end of it, with or without its suffix. It may tell
 which part an image is for, see `table_splits`.
@@ -83,7 +87,7 @@ class TableReader:
                 [rows.parts.get(name, NO_PART) for name in listing.file_names], dtype=np.int8
             )
         origin = _describe(table, columns) if listing.categories else ""
-        notes = (*columns.notes, *self._notes(bool(columns.labels)))
+        notes = (*columns.notes, *self._notes(bool(columns.labels)), *listing.notes)
         listing = replace(listing, origin=origin, notes=notes)
         return LabelledListing(listing, parts, columns, table.name)
 
@@ -92,7 +96,7 @@ class TableReader:
         table = self._table
         rows = LabelledRows(table.name)
         names = table.columns[columns.file]
-        labels = labels_of(table, columns.labels) if columns.labels else [None] * len(table)
+        labels = labels_of(table, columns)
         parts = columns.split.parts.tolist() if columns.split else [NO_PART] * len(table)
         missing = []
         for line, cell, label, part in zip(table.lines, names, labels, parts, strict=True):
@@ -132,6 +136,8 @@ def _describe(table: Table, columns: ChosenColumns) -> str:
     """Return where the categories are from, in a few words."""
     if len(columns.labels) == 1:
         text = f"column {columns.labels[0]!r} of {table.name}"
+        if columns.separator:
+            text += f", lists separated by {columns.separator!r}"
     else:
         text = f"the columns of {table.name}, one for each"
     unused = list(columns.unused)

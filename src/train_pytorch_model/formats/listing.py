@@ -106,13 +106,18 @@ class Listing:
     """The images of a directory, in item order."""
 
     file_names: PackedNames  # relative to the directory
-    class_indices: np.ndarray  # (N,), int32; `UNLABELLED` throughout when there are no categories
+    # (N,), int32: of each image the index of its category, or the number of its set in
+    # `label_sets`; `UNLABELLED` throughout when there are no categories
+    class_indices: np.ndarray
     categories: tuple[str, ...]
     columns: tuple[str, ...]  # the columns of a row except the image column
     ignored: Mapping[str, int]  # description of the entries that were skipped → their count
     repeated: int = 0  # the number of rows whose file has an earlier row; all are listed
     notes: tuple[str, ...] = ()  # sentences about how the folders and tables were understood
     origin: str = ""  # where the categories are from, if not from the names of folders
+    # (K, C), bool: which categories each set has, if images have any number of them, see
+    # `label_sets`; None if each has one
+    label_sets: np.ndarray | None = None
 
 
 def check_category_names(names: Sequence[str]) -> None:

@@ -26,6 +26,13 @@ A trained one also has
     index_to_label.csv  ,label⏎0,circle⏎1,cross⏎…
     _schema.json, _samples.json    of the training data
 
+and if images have any number of categories
+
+    model_spec.yaml     flavor_extras: {module: train_pytorch_model.multi_label, class: ResNet, …}
+                        task_type: MultiLabelClassification
+                        thresholds: [0.41, 0.5, …]   by class index: the least probability of an
+                                                     answer
+
 `time_created` keeps `+0000` without a colon: the designer's reader accepts no other form.
 """
 
@@ -55,6 +62,10 @@ TYPE = "ModelDirectory"
 SPEC = "model_spec.yaml"
 MODEL = "model"
 LABEL_MAP = "index_to_label.csv"
+# Of models of images with any number of categories. The designer's reader imports the module, so it
+# refuses them: it would take the most probable category for the answer.
+MULTI_LABEL_MODULE = "train_pytorch_model.multi_label"
+MULTI_LABEL_TASK = "MultiLabelClassification"
 MAX_LABEL_MAP_BYTES = 16 << 20
 NORMALIZER_MODULE = "azureml.designer.core.model.model_spec.builtin_model_meta.pre_processor"
 NORMALIZER_CLASS = "ImageNormalizer"
@@ -82,6 +93,8 @@ class ModelDirectory:
     std: tuple[float, float, float] | None
     # Whether only the last layer was solved for its categories, and the rest is of elsewhere.
     is_solved: bool = False
+    # From which probability on each category is answered, if images have any number of them.
+    thresholds: tuple[float, ...] | None = None
 
     @property
     def weights_path(self) -> Path:
@@ -173,6 +186,7 @@ def _open(root: Path, port: str) -> ModelDirectory:
         categories=categories,
         mean=normalization.mean,
         std=normalization.std,
+        thresholds=_read_thresholds(spec, extras, categories),
     )
 
 
@@ -194,7 +208,7 @@ def _family(extras: Mapping[str, Any]) -> architectures.Family:
     class_name = extras.get("class")
     families = (*architectures.FAMILIES, architectures.TIMM_FAMILY)
     for family in families:
-        if (family.module, family.class_name) == (module, class_name):
+        if module in (family.module, MULTI_LABEL_MODULE) and class_name == family.class_name:
             return family
     raise MalformedFileError(
         f"{SPEC} names class {class_name!r} of module {module!r}. Supported are"
@@ -268,6 +282,24 @@ def _read_label_map(root: Path, spec: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(f"{label} ({index})" if counts[label] > 1 else label for index, label in numbered)
 
 
+def _read_thresholds(
+    spec: Mapping[str, Any], extras: Mapping[str, Any], categories: Sequence[str]
+) -> tuple[float, ...] | None:
+    """Return the thresholds of a model of any number of categories; None of any other."""
+    if extras.get("module") != MULTI_LABEL_MODULE:
+        return None
+    values: Any = spec.get("thresholds")
+    are_fractions = isinstance(values, list) and all(
+        isinstance(value, float | int) and 0 <= value <= 1 for value in values
+    )
+    if not are_fractions or len(values) != len(categories):
+        raise MalformedFileError(
+            f"{SPEC} should have thresholds, a number from 0 to 1 for each of the"
+            f" {len(categories)} categories."
+        )
+    return tuple(map(float, values))
+
+
 def _read_normalization(spec: Mapping[str, Any]) -> Recipe:
     """Return a recipe with the mean and std of the designer's pre-processor, if there is one."""
     inputs = spec.get("inputs")
@@ -305,6 +337,7 @@ def write_spec(
     is_pretrained: bool,
     recipe: Recipe,
     categories: Sequence[str] = (),
+    thresholds: Sequence[float] | None = None,
 ) -> dict[str, Any]:
     """Write `model_spec.yaml`, of a trained directory also the label map; return `_meta.yaml`."""
     family = architectures.family_of(architecture)
@@ -313,7 +346,7 @@ def write_spec(
     if family.option:
         params[family.option] = option
     extras = {
-        "module": family.module,
+        "module": family.module if thresholds is None else MULTI_LABEL_MODULE,
         "class": family.class_name,
         "is_cuda": False,
         "init_params": params,
@@ -339,6 +372,9 @@ def write_spec(
         spec["inputs"] = [{"name": "image", "pre_processor": normalizer}]
         meta |= {"registerModel": True, "modelOutputPath": "trained_model_outputs"}
         write_csv(root / LABEL_MAP, [["", "label"], *enumerate(categories)])
+    if thresholds is not None:
+        spec["task_type"] = MULTI_LABEL_TASK
+        spec["thresholds"] = list(thresholds)
     if entries:
         spec["recipe"] = entries
     write_yaml(root / SPEC, spec)

@@ -9,6 +9,9 @@
                                        "categories": [{"id": 0, "name": "cat"}, …]}}]}
     _samples.json    [{"image": "…", "category": "cat", "id": 0}, …]
 
+Where images have any number of categories, the column is called `categories` and its
+`annotation_type` is `multi_label_classification`.
+
 A sample holds its image as base64.
 """
 
@@ -33,7 +36,9 @@ SAMPLES = "_samples.json"
 IMAGE_COLUMN = "image"
 IMAGE_REFERENCE = "image_info"
 CATEGORY_COLUMN = "category"
+CATEGORIES_COLUMN = "categories"  # of images with any number of them
 CLASSIFICATION = "COCO_classification"
+MULTI_LABEL = "multi_label_classification"  # of this package: the designer has no such type
 NUM_SAMPLES = 3
 MAX_SAMPLE_BYTES = 64 << 10  # a larger image is downscaled: a table needs no 12 megapixels
 SAMPLE_SIDE = 256
@@ -60,7 +65,12 @@ class _Column(msgspec.Struct):
 
     @property
     def is_label(self) -> bool:
-        return self.properties is not None and self.properties.annotation_type == CLASSIFICATION
+        known = (CLASSIFICATION, MULTI_LABEL)
+        return self.properties is not None and self.properties.annotation_type in known
+
+    @property
+    def is_multi_label(self) -> bool:
+        return self.properties is not None and self.properties.annotation_type == MULTI_LABEL
 
 
 class _Schema(msgspec.Struct):
@@ -75,6 +85,7 @@ class ImageSchema:
     label: str | None  # the column of the categories; None if the images are unlabelled
     categories: tuple[str, ...]  # in the order of their ids
     columns: tuple[str, ...]  # all but the image column
+    is_multi_label: bool = False  # whether a row has a list of categories
 
 
 def read_image_schema(path: Path) -> ImageSchema:
@@ -90,7 +101,9 @@ def read_image_schema(path: Path) -> ImageSchema:
             " each needs a name of its own."
         )
     others = tuple(column.name for column in columns if not column.image_ref)
-    return ImageSchema(reference, label.name if label else None, categories, others)
+    if label is None:
+        return ImageSchema(reference, None, (), others)
+    return ImageSchema(reference, label.name, categories, others, label.is_multi_label)
 
 
 def _image_reference(columns: Sequence[_Column]) -> str:
@@ -129,7 +142,7 @@ def column_attributes(name: str, kind: str, type_name: str, is_feature: bool) ->
     return {"name": name, "type": kind, "isFeature": is_feature, "elementType": element}
 
 
-def image_schema(categories: Sequence[str]) -> dict[str, Any]:
+def image_schema(categories: Sequence[str], is_multi_label: bool = False) -> dict[str, Any]:
     """Return the schema of an image directory; without categories, that of an unlabelled one."""
     # Always image/png, even for JPEG files: readers find the image column by it.
     image = column_attributes(IMAGE_COLUMN, "Bytes", "bytes", is_feature=True) | {
@@ -137,13 +150,16 @@ def image_schema(categories: Sequence[str]) -> dict[str, Any]:
     }
     columns = [image, column_attributes("id", "Numeric", "int64", is_feature=False)]
     if categories:
-        columns.append(_category_column(CATEGORY_COLUMN, categories))
+        columns.append(_category_column(categories, is_multi_label))
     return {"columnAttributes": columns}
 
 
-def _category_column(name: str, categories: Sequence[str]) -> dict[str, Any]:
+def _category_column(categories: Sequence[str], is_multi_label: bool) -> dict[str, Any]:
+    """Return the column of the categories: of one, or of any number of them."""
+    name = CATEGORIES_COLUMN if is_multi_label else CATEGORY_COLUMN
+    annotation_type = MULTI_LABEL if is_multi_label else CLASSIFICATION
     declared = [{"id": index, "name": category} for index, category in enumerate(categories)]
-    properties = {"annotation_type": CLASSIFICATION, "categories": declared}
+    properties = {"annotation_type": annotation_type, "categories": declared}
     return column_attributes(name, "String", "str", is_feature=False) | {"properties": properties}
 
 
@@ -151,7 +167,8 @@ def with_categories(content: Mapping[str, Any], categories: Sequence[str]) -> di
     """Return a checked schema that declares these categories instead of its own, if any."""
     label = label_column(content) or CATEGORY_COLUMN
     others = [column for column in content["columnAttributes"] if column["name"] != label]
-    return {**content, "columnAttributes": [*others, _category_column(label, categories)]}
+    column = _category_column(categories, is_multi_label=False) | {"name": label}
+    return {**content, "columnAttributes": [*others, column]}
 
 
 def label_column(content: Mapping[str, Any]) -> str:

@@ -4,9 +4,9 @@ A column that the user names counts. Else a column is recognized by its name and
 two that may both be meant, none is guessed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from train_pytorch_model.config.table_options import TableOptions
 from train_pytorch_model.config.wording import assignment, parameter
@@ -25,6 +25,10 @@ LABEL_COLUMNS = (
     "label", "category", "class", "class_name", "label_name", "labels", "target",
     "species", "breed", "diagnosis", "y", "dx", "class_label", "category_name", "kind",
 )  # fmt: skip
+LIST_COLUMNS = frozenset({"labels", "tags", "categories", "classes"})
+"""Names of columns of which a cell may have several categories; all but the first are looked for
+only if no other name is found."""
+SEPARATORS = ";|,"  # of the categories in a cell, the first that any cell has
 NUM_SAMPLES = 100  # rows that are tried as names of images
 SHOWN = 8
 MARKS = frozenset({"0", "1", "0.0", "1.0"})  # of a table with a column per category
@@ -41,6 +45,8 @@ class ChosenColumns:
     split: Split | None
     unused: tuple[str, ...]
     notes: tuple[str, ...]
+    separator: str = ""
+    """What separates the categories in a cell; empty if a cell has one."""
 
 
 class UnclearLabelError(MalformedFileError):
@@ -99,7 +105,47 @@ def choose_columns(
         labels, about_labels = _choose_or_note(table, free, folders)
         notes += about_labels
     unused = tuple(column for column in free if column not in labels)
-    return ChosenColumns(file_column, tuple(labels), split, unused, tuple(notes))
+    separator = ""
+    if len(labels) == 1:
+        separator = _separator_of(table, labels[0])
+        notes = [*notes, *_notes_on_separators(table, labels[0])]
+    return ChosenColumns(file_column, tuple(labels), split, unused, tuple(notes), separator)
+
+
+def _separator_of(table: Table, column: str) -> str:
+    """Return what separates the categories in the cells of a column; empty if nothing does."""
+    if comparable(column) not in LIST_COLUMNS:
+        return ""
+    cells = {cell for cell in set(table.columns[column]) if _is_text(cell)}
+    return next((mark for mark in SEPARATORS if any(mark in cell for cell in cells)), "")
+
+
+def _notes_on_separators(table: Table, column: str) -> list[str]:
+    """Return a note if the cells of a column for one category look like lists."""
+    if comparable(column) in LIST_COLUMNS:
+        return []
+    cells = {cell for cell in set(table.columns[column]) if _is_text(cell)}
+    for mark in SEPARATORS:
+        lists = sorted(
+            cell for cell in cells if mark in cell and _parts_are_cells(cell, mark, cells)
+        )
+        if lists:
+            return [
+                f"cells of the column {column!r} of {table.name}, such as {lists[0]!r}, look like"
+                " lists, and are taken for categories of their own. If images have several"
+                " categories, call the column 'labels'."
+            ]
+    return []
+
+
+def _parts_are_cells(cell: str, mark: str, cells: Collection[str]) -> bool:
+    """Return whether a cell looks like a list: by its mark, or because others have its parts."""
+    parts = [part.strip() for part in cell.split(mark)]
+    return mark != "," or any(part in cells for part in parts)
+
+
+def _is_text(cell: object) -> TypeGuard[str]:
+    return isinstance(cell, str) and not isinstance(cell, SeveralValues)
 
 
 def _choose_or_note(
@@ -127,6 +173,7 @@ def _choose_labels(table: Table, free: Sequence[str], folders: Sequence[str]) ->
     Raises `UnclearLabelError`.
     """
     candidates = _usual(table, LABEL_COLUMNS, free)
+    candidates = candidates or _usual(table, sorted(LIST_COLUMNS), free)
     if not candidates:
         if len(free) <= 1 or _is_one_hot(table, free):
             return free
@@ -176,18 +223,35 @@ def _is_one_hot(table: Table, columns: Sequence[str]) -> bool:
     return all({str(cell) for cell in set(table.columns[column])} <= MARKS for column in columns)
 
 
-def labels_of(table: Table, columns: Sequence[str]) -> Sequence[Any]:
-    """Return the category of each row; None without one, `SeveralValues` for more than one."""
-    if len(columns) == 1:
-        return table.columns[columns[0]]
-    labels: list[Any] = [None] * len(table)
+def labels_of(table: Table, columns: ChosenColumns) -> Sequence[Any]:
+    """Return the category of each row, or None; tuples of them if any row may have several."""
+    if not columns.labels:
+        return [None] * len(table)
+    if len(columns.labels) > 1:
+        return _marked(table, columns.labels)
+    cells = table.columns[columns.labels[0]]
+    if columns.separator:
+        return [_split(cell, columns.separator) for cell in cells]
+    return cells
+
+
+def _marked(table: Table, columns: Sequence[str]) -> Sequence[Any]:
+    """Return the columns that mark each row: one or none, or tuples if any row has several."""
+    marked: list[tuple[str, ...]] = [()] * len(table)
     for column in columns:
         for row, cell in enumerate(table.columns[column]):
-            if str(cell) not in YES:
-                continue
-            is_first = labels[row] is None
-            labels[row] = column if is_first else SeveralValues(f"{labels[row]}, {column}")
-    return labels
+            if str(cell) in YES:
+                marked[row] += (column,)
+    if any(len(names) > 1 for names in marked):
+        return marked
+    return [names[0] if names else None for names in marked]
+
+
+def _split(cell: Any, separator: str) -> Any:
+    """Return the categories in a cell."""
+    if not _is_text(cell):
+        return () if cell is None else cell
+    return tuple(part.strip() for part in cell.split(separator) if part.strip())
 
 
 def _unclear(table: Table, columns: Sequence[str]) -> str:

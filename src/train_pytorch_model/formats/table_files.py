@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 from train_pytorch_model.formats import listing
 from train_pytorch_model.formats.automl_list import MLTABLE
 from train_pytorch_model.formats.part_names import parts_of
-from train_pytorch_model.formats.table_rows import JSON_SUFFIX, TABLE_SUFFIXES
+from train_pytorch_model.formats.table_rows import JSON_SUFFIX, TABLE_SUFFIXES, TAGGED_SUFFIX
 
 TABLES = ("metadata.jsonl", "metadata.csv", "labels.csv")  # looked for in a folder, in this order
 NO_TABLES = frozenset(
@@ -19,7 +19,8 @@ SPREADSHEETS = frozenset({".xlsx", ".xls", ".xlsm", ".ods", ".numbers"})
 def is_table(path: PurePath) -> bool:
     """Return whether a file is called like a table."""
     suffix = listing.suffix_of(path.name)
-    return suffix in TABLE_SUFFIXES or suffix == JSON_SUFFIX or path.name == MLTABLE
+    is_of_rows = suffix in TABLE_SUFFIXES or suffix == JSON_SUFFIX
+    return is_of_rows or suffix == TAGGED_SUFFIX or path.name == MLTABLE
 
 
 def is_usual(path: PurePath) -> bool:
@@ -30,6 +31,8 @@ def is_usual(path: PurePath) -> bool:
 def tables_in(folder: Path) -> list[Path]:
     """Return the tables in a folder, the usual names first, those of its parts left out."""
     tables = [path for path in _files_in(folder) if is_table(path) and path.name != MLTABLE]
+    # Other programs leave JSON of all kinds beside images: it counts if the user names it.
+    tables = [path for path in tables if listing.suffix_of(path.name) != TAGGED_SUFFIX]
     tables = [path for path in tables if path.stem.lower() not in NO_TABLES]
     of_parts = set(_part_tables(tables).values()) if len(tables) > 1 else set()
     order = {name: index for index, name in enumerate(TABLES)}

@@ -16,9 +16,11 @@ import msgspec
 
 from train_pytorch_model.formats import listing
 from train_pytorch_model.formats.reading import NOT_JSON, MalformedFileError, read_lines
+from train_pytorch_model.formats.tagged_images import tagged_images
 
 TABLE_SUFFIXES = (".csv", ".tsv")
 JSON_SUFFIX = ".jsonl"
+TAGGED_SUFFIX = ".json"
 DELIMITERS = ",;\t|"
 WITHOUT_HEADER = ("column 1", "column 2")
 MAX_TABLE_BYTES = 1 << 30
@@ -28,7 +30,10 @@ ROWS_AT_ONCE = 10_000
 
 
 class SeveralValues(str):
-    """The cell of a JSON table that holds a list or an object, as text."""
+    """The cell of a JSON table that holds an object, or a list that is not one of texts, as text.
+
+    A list of texts is a tuple.
+    """
 
 
 class Table:
@@ -71,9 +76,13 @@ def read_rows(path: Path, names_image: Callable[[str], bool], max_rows: int | No
         raise MalformedFileError(f"{path.name} cannot be read: {error.strerror}.") from error
     if size > MAX_TABLE_BYTES:
         raise MalformedFileError(f"{path.name} is larger than {MAX_TABLE_BYTES:,} bytes.")
-    if listing.suffix_of(path.name) == JSON_SUFFIX:
+    suffix = listing.suffix_of(path.name)
+    if suffix == JSON_SUFFIX:
         for line, row in islice(_json_rows(path), max_rows):
             table.extend([line], row)
+    elif suffix == TAGGED_SUFFIX:
+        for number, row in enumerate(tagged_images(path, names_image), 1):
+            table.extend([number], row)
     else:
         for lines, cells in _csv_rows(path, names_image, max_rows):
             table.extend(lines, cells)
@@ -135,6 +144,8 @@ def _json_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Iterable[Any]]]]:
 
 
 def _cell(value: Any) -> Any:
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return tuple(value)
     if isinstance(value, list | dict):
         return SeveralValues(msgspec.json.encode(value).decode(errors="replace"))
     return value

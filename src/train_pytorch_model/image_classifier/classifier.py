@@ -60,12 +60,18 @@ class Normalize(nn.Module):
         return images.float().mul_(self.scale).add_(self.bias)
 
 
+def activation_of(spec: ClassifierSpec) -> nn.Module:
+    """Return what maps logits (B, C) to probabilities: of one category, or of each by itself."""
+    return nn.Softmax(dim=1) if spec.thresholds is None else nn.Sigmoid()
+
+
 class ImageClassifier:
     """Maps images to probabilities, in float32 whatever the training precision was."""
 
     def __init__(self, spec: ClassifierSpec, network: nn.Module, device: torch.device) -> None:
         self.spec = spec
         self._device = device
+        self._activation = activation_of(spec)
         model = nn.Sequential(Normalize(spec.mean, spec.std), network).eval()
         self._model = model.to(device).to(memory_format=torch.channels_last)
 
@@ -92,7 +98,8 @@ class ImageClassifier:
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
             logits: Tensor = self._model(images)
         logits = logits.cpu().double()
-        return logits.softmax(dim=1).numpy(force=True), energies_of(logits.numpy(force=True))
+        probabilities: Tensor = self._activation(logits)
+        return probabilities.numpy(force=True), energies_of(logits.numpy(force=True))
 
     @torch.inference_mode()
     def predict_with_features(self, pixels: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -73,7 +73,11 @@ def read_threshold(folder: Path, known_fraction: float) -> float:
         if energies.shape != (NUM_QUANTILES,) or not np.isfinite(energies).all():
             raise ValueError(f"{NUM_QUANTILES} numbers are expected")
     except FileNotFoundError as error:
-        raise UnknownError(f"the model directory has no {KNOWN}: train the model again.") from error
+        raise UnknownError(
+            f"the model directory has no {KNOWN}. A model of images with any number of categories"
+            " has none: an image unlike those of training has an empty answer. Train any other"
+            " model again."
+        ) from error
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UnknownError(f"{KNOWN} cannot be read: {error}.") from error
     return float(np.quantile(energies, known_fraction))

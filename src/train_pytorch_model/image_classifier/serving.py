@@ -5,7 +5,7 @@ MLflow calls `_load_pyfunc` in the directory's copy of this code.
 Input: a column `image`, each value an image file, base64-encoded or as bytes, and optionally a
 column `name`. Output, row by row: the name, if names were given; the columns of a scored dataset,
 `Scored Probabilities_<category>` for each category and `Scored Labels`; `error`, why an image has
-neither.
+neither. Where images have any number of categories, the label is a list.
 """
 
 import base64
@@ -76,7 +76,7 @@ class ServedClassifier:
                 f"None of the images can be read ({len(values):,} given). The first: {errors[0]}."
             )
         names = model_input.get(predictions.NAME_COLUMN)
-        table = _table(probabilities, spec.categories, errors, names)
+        table = _table(probabilities, spec, errors, names)
         table.loc[energies > threshold, predictions.LABEL_COLUMN] = predictions.UNKNOWN_LABEL
         return table
 
@@ -126,7 +126,7 @@ def _decode_base64(value: str) -> bytes:
 
 def _table(
     probabilities: np.ndarray,
-    categories: tuple[str, ...],
+    spec: ClassifierSpec,
     errors: list[str | None],
     names: pd.Series | None,
 ) -> pd.DataFrame:
@@ -135,13 +135,13 @@ def _table(
     Rows with an error have neither probabilities nor a label, but None, JSON's null.
     """
     labels = [
-        categories[index] if error is None else None
-        for error, index in zip(errors, probabilities.argmax(axis=1), strict=True)
+        label if error is None else None
+        for error, label in zip(errors, _labels(probabilities, spec), strict=True)
     ]
     if None in labels:
         probabilities = probabilities.astype(object)
         probabilities[[label is None for label in labels]] = None
-    columns = [predictions.PROBABILITY_PREFIX + name for name in categories]
+    columns = [predictions.PROBABILITY_PREFIX + name for name in spec.categories]
     scored = pd.DataFrame(probabilities, columns=columns)
     scored[predictions.LABEL_COLUMN] = pd.Series(labels, dtype=object)
     scored[predictions.ERROR_COLUMN] = pd.Series(errors, dtype=object)
@@ -149,6 +149,12 @@ def _table(
         sent = [_as_sent(name) for name in names.astype(object).mask(names.isna(), None)]
         scored.insert(0, predictions.NAME_COLUMN, pd.Series(sent, dtype=object))
     return scored
+
+
+def _labels(probabilities: np.ndarray, spec: ClassifierSpec) -> list[Any]:
+    """Return the answers: a category each, or a list if an image has any number of them."""
+    lists = spec.answers.lists(probabilities, spec.categories)
+    return [names[0] for names in lists] if spec.thresholds is None else list(lists)
 
 
 def _as_sent(name: object) -> object:

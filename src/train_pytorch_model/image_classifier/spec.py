@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
+from .answers import Answers, AnyCategories, OneCategory
 from .colours import DEFAULT_COLOURS, Colours
 from .decoding import BOUND, Pixels
 
@@ -104,6 +105,14 @@ class ClassifierSpec:
     framing: Framing
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
+    # Of each category, the probability from which on it is answered, if images have any number of
+    # categories; None if they have one.
+    thresholds: tuple[float, ...] | None = None
+
+    @property
+    def answers(self) -> Answers:
+        """Return how the model answers."""
+        return OneCategory() if self.thresholds is None else AnyCategories(self.thresholds)
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values, which `from_mapping` reads."""
@@ -119,6 +128,7 @@ class ClassifierSpec:
             "std": list(self.std),
             "white_level": self.framing.colours.white_level,
             "background": list(self.framing.colours.background),
+            **({} if self.thresholds is None else {"thresholds": list(self.thresholds)}),
         }
 
     @classmethod
@@ -138,4 +148,5 @@ class ClassifierSpec:
             framing=framing,
             mean=tuple(values["mean"]),
             std=tuple(values["std"]),
+            thresholds=tuple(values["thresholds"]) if "thresholds" in values else None,
         )

@@ -108,7 +108,19 @@ def sameness_warnings(
     contradicting = int(np.count_nonzero(first != other))
     if contradicting:
         copies = counted(contradicting, "image has", "images have")
-        yield f"{at_least}{copies} an identical file in another category."
+        yield f"{at_least}{copies} an identical file in another category.{_how_to_merge(training)}"
+
+
+def _how_to_merge(training: ImageDirectory) -> str:
+    """Return how images get the categories of all their copies, if they have one each."""
+    if training.is_multi_label:
+        return ""
+    command = (
+        f"`python -m train_pytorch_model convert --input {training.root} --merge-copies --output"
+        " NEW` makes them one image with the categories of all its copies; training then learns any"
+        " number of categories an image."
+    )
+    return f" If both are right: {command}"
 
 
 def familiarity_warnings(model: ModelDirectory, images: ImageDirectory) -> Iterator[str]:

@@ -22,7 +22,7 @@ def without_damaged_categories(images: ImageDirectory) -> ImageDirectory:
     only the first image that can be read is decoded. Raises `InvalidDatasetError` if none can be
     read.
     """
-    if not images.categories:
+    if not images.categories or images.is_multi_label:  # whose images have others, too
         return images
     of_categories = list(_indices_by_category(images))
     reasons = in_threads(lambda indices: _damage_of(images, indices), of_categories)
@@ -86,10 +86,13 @@ def _describe(images: ImageDirectory, damaged: Mapping[int, str]) -> Iterator[st
 def _with_categories_of_images(images: ImageDirectory) -> ImageDirectory:
     """Return the same images, with those categories only that have one."""
     present = np.flatnonzero(images.class_counts())
+    categories = tuple(images.categories[index] for index in present.tolist())
+    if images.label_sets is not None:
+        return replace(images, categories=categories, label_sets=images.label_sets[:, present])
     new_indices = np.full(len(images.categories), UNLABELLED, dtype=np.int32)
     new_indices[present] = np.arange(len(present), dtype=np.int32)
     return replace(
         images,
-        categories=tuple(images.categories[index] for index in present.tolist()),
+        categories=categories,
         class_indices=new_indices[images.class_indices],
     )

@@ -76,12 +76,14 @@ def decide(
     epochs: int = TrainConfig.epochs,
     max_common_side: int = MAX_COMMON_SIDE,
     sizes: Mapping[Size, int] = MappingProxyType({}),
+    is_multi_label: bool = False,
 ) -> tuple[OpenRecipe, str]:
     """Return the model's recipe with its open entries decided, and the reason for the image size.
 
     `common_size` is the (height, width) of nearly all images, None when they differ; `sizes` counts
-    images by it. `categories`, `epochs` and `sizes` matter for training only. Flips stay "auto" if
-    the pixels have to decide (`pixel_decisions`).
+    images by it. `categories`, `epochs`, `sizes` and `is_multi_label`, whether images have any
+    number of categories, matter for training only. Flips stay "auto" if the pixels have to decide
+    (`pixel_decisions`).
     """
     recipe = model.recipe
     image_size, size_reason = _image_size(model, common_size, max_common_side)
@@ -98,8 +100,8 @@ def decide(
         augmentation=augmentation,
         crop_area=recipe.crop_area,
         horizontal_flip=_horizontal_flip(recipe, categories),
-        label_smoothing=_label_smoothing(recipe, is_common, epochs),
-        cutmix=_cutmix(model, categories, epochs),
+        label_smoothing=_label_smoothing(recipe, is_common and not is_multi_label, epochs),
+        cutmix=_cutmix(model, categories, epochs, is_multi_label),
         balance_classes=recipe.balance_classes,
         freeze_backbone=recipe.freeze_backbone,
         background=recipe.background,
@@ -118,8 +120,9 @@ def classifier_spec(
     """Return what a classifier of these categories is, by the model and its decided recipe."""
     colours = Colours(decided.white_level or MAX_WHITE, decided.background)
     framing = Framing(*decided.image_size, decided.crop_fraction, decided.framing, colours)
+    thresholds = model.thresholds if categories == model.categories else None
     return ClassifierSpec(
-        model.architecture, model.option, categories, framing, decided.mean, decided.std
+        model.architecture, model.option, categories, framing, decided.mean, decided.std, thresholds
     )
 
 
@@ -263,11 +266,15 @@ def _label_smoothing(recipe: Recipe, is_common: bool, epochs: int) -> float:
     return LABEL_SMOOTHING if is_common and epochs >= MIN_SMOOTHED_EPOCHS else 0.0
 
 
-def _cutmix(model: ModelDirectory, categories: Sequence[str], epochs: int) -> float:
+def _cutmix(
+    model: ModelDirectory, categories: Sequence[str], epochs: int, is_multi_label: bool
+) -> float:
     """Return the fraction of training steps with CutMix."""
     recipe = model.recipe
     if recipe.cutmix is not None:
         return recipe.cutmix
+    if is_multi_label:  # a patch may hide one of the things in an image, whose label remains
+        return 0.0
     is_long = epochs >= MIN_CUTMIX_EPOCHS and not recipe.freeze_backbone
     return CUTMIX if is_long and model.is_fine_tuned_for(categories) else 0.0
 

@@ -11,6 +11,7 @@ from train_pytorch_model.config.recipe import DecidedRecipe, OpenRecipe
 from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.config.wording import bulleted, counted
 from train_pytorch_model.errors import InvalidDatasetError
+from train_pytorch_model.evaluation.thresholds import DEFAULT
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.formats.listing import missing_names
 from train_pytorch_model.formats.model_directory import ModelDirectory, open_model_directory
@@ -24,6 +25,10 @@ from train_pytorch_model.inputs.headers import Headers, read_headers
 from train_pytorch_model.inputs.unreadable_images import UnreadableImage, without_unreadable_images
 from train_pytorch_model.quality.identical_files import IdenticalFiles, find_identical
 
+LISTS_HINT = (
+    "Give both the same kind of labels: lists are in a column `labels` of a table, such as"
+    " `cat;dog`, also for images of one category."
+)
 UNTRAINED_MODEL = "Untrained model"
 TRAINING_DATASET = "Training dataset"
 VALIDATION_DATASET = "Validation dataset"
@@ -189,9 +194,16 @@ def inputs_for(model: ModelDirectory, checked: CheckedImages, epochs: int) -> Op
     validation = checked.validation
     headers = checked.headers
     recipe, size_reason = decide(
-        model, headers.common_size, training.categories, epochs, sizes=headers.sizes
+        model,
+        headers.common_size,
+        training.categories,
+        epochs,
+        sizes=headers.sizes,
+        is_multi_label=training.is_multi_label,
     )
-    spec = classifier_spec(model, training.categories, recipe)
+    # Thresholds are fitted at the end of the training.
+    thresholds = (DEFAULT,) * len(training.categories) if training.is_multi_label else None
+    spec = replace(classifier_spec(model, training.categories, recipe), thresholds=thresholds)
     return OpenedInputs(
         model=model,
         training=training,
@@ -231,9 +243,40 @@ def with_same_categories(
     """
     for directory in (training, validation):
         directory.require_labels()
+    check_same_task(training, validation)
     _check_two_categories(training)
+    _check_no_category_is_missing(training)
     _check_same_categories(training, validation)
     return training, validation.with_categories(training.categories)
+
+
+def check_same_task(training: ImageDirectory, other: ImageDirectory) -> None:
+    """Raise `InvalidDatasetError` if images have lists of categories in one of them only."""
+    if training.is_multi_label == other.is_multi_label:
+        return
+    if training.is_multi_label:
+        reason = (
+            "each of its images has one category, and those of training have lists of any number:"
+            " whether another category applies as well is not known."
+        )
+    else:
+        reason = "its images have lists of categories, and those of training one category each."
+    raise InvalidDatasetError(other.title, reason, LISTS_HINT)
+
+
+def _check_no_category_is_missing(training: ImageDirectory) -> None:
+    """Raise `InvalidDatasetError` if no image has a category, where the others could have it."""
+    if not training.is_multi_label:
+        return
+    counts = training.class_counts()
+    missing = [repr(training.categories[index]) for index in np.flatnonzero(counts == 0)]
+    if missing:
+        raise InvalidDatasetError(
+            training.title,
+            "none of its images has these categories, so they cannot be"
+            f" learned:{bulleted(missing)}",
+            "\nAdd images of them, or leave them out.",
+        )
 
 
 def _check_two_categories(training: ImageDirectory) -> None:

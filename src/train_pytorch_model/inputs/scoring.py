@@ -29,6 +29,7 @@ from train_pytorch_model.inputs.category_names import written_otherwise
 from train_pytorch_model.inputs.damaged_categories import without_damaged_categories
 from train_pytorch_model.inputs.decide import classifier_spec, decide
 from train_pytorch_model.inputs.headers import read_headers
+from train_pytorch_model.inputs.opening import LISTS_HINT, check_same_task
 from train_pytorch_model.inputs.unreadable_images import UnreadableImage, without_unreadable_images
 
 TRAINED_MODEL = "Trained model"
@@ -144,9 +145,21 @@ def evaluation_inputs(model: ModelDirectory, images: ImageDirectory) -> ScoringI
             f"the model does not know {len(unknown)} of its categories:{bulleted(unknown)}",
             f"\nThe model knows:{bulleted([repr(name) for name in model.categories])}",
         )
+    _check_same_task(model, images)
     inputs = _scoring_inputs(model, images.with_categories(model.categories), is_limited=True)
     familiar = advice.familiarity_warnings(model, inputs.images)
     return replace(inputs, warnings=(*inputs.warnings, *familiar))
+
+
+def _check_same_task(model: ModelDirectory, images: ImageDirectory) -> None:
+    """Raise `InvalidDatasetError` if either the model or the images have lists of categories."""
+    if images.is_multi_label == (model.thresholds is not None):
+        return
+    if images.is_multi_label:
+        reason = "its images have lists of categories, and the model answers one category each."
+    else:
+        reason = "each of its images has one category, and the model answers any number of them."
+    raise InvalidDatasetError(images.title, reason, LISTS_HINT)
 
 
 def check_test(training: ImageDirectory, test: ImageDirectory) -> None:
@@ -155,6 +168,7 @@ def check_test(training: ImageDirectory, test: ImageDirectory) -> None:
     Raises `InvalidDatasetError`, `NotLabeledDatasetError`.
     """
     test.require_labels(EVALUATION_LABELS_HINT)
+    check_same_task(training, test)
     unknown = missing_names(test.categories, training.categories)
     if unknown:
         raise InvalidDatasetError(

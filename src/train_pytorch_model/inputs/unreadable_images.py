@@ -61,14 +61,11 @@ def without_unreadable_images(
 def _records_of(
     images: ImageDirectory, unreadable: Mapping[int, str], indices: np.ndarray
 ) -> list[UnreadableImage]:
-    def category_of(index: int) -> str:
-        return images.categories[images.class_indices[index]] if images.categories else ""
-
     return [
         UnreadableImage(
             port=images.port,
             file_name=images.file_names[index],
-            category=category_of(index),
+            category=images.category_of(index),
             reason=unreadable[index],
             original=original,
         )

@@ -1,6 +1,7 @@
 """Initial weights of networks that are trained from scratch."""
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
@@ -104,3 +105,13 @@ def _scale(weight: Tensor, deviation: float) -> None:
     present = weight.std()
     if present > 0:
         weight.mul_(deviation / present)
+
+
+def set_new_bias(
+    head: nn.Module, bias: Tensor, known: Sequence[str], categories: Sequence[str]
+) -> None:
+    """Set the bias (C,) of a last layer for the categories that its weights do not know."""
+    is_new = torch.tensor([name not in known for name in categories])
+    with torch.no_grad():
+        if isinstance(head, nn.Linear) and head.bias is not None:
+            head.bias.copy_(torch.where(is_new, bias, head.bias))

@@ -8,7 +8,8 @@ import numpy as np
 from train_pytorch_model.config.wording import counted, reason_of
 from train_pytorch_model.evaluation import calibration, metrics
 from train_pytorch_model.evaluation.label_noise import fit_label_noise
-from train_pytorch_model.evaluation.metrics import Evaluation
+from train_pytorch_model.evaluation.likelihood import softmax
+from train_pytorch_model.evaluation.multi_label import AnyEvaluation, MultiLabelOutcomes
 from train_pytorch_model.evaluation.tables import EvaluatedImages
 from train_pytorch_model.formats.race_record import read_predictions
 from train_pytorch_model.formats.writing import csv_text, table_of
@@ -23,6 +24,7 @@ from train_pytorch_model.quality.suspects import (
     about_suspects,
     can_tell,
     suspect_rows,
+    suspects_by_label,
     suspects_by_margin,
     suspects_by_prediction,
 )
@@ -49,9 +51,11 @@ class Examination:
     # All validation images, in their order, with the outcomes of the model as it is published; the
     # indices are those in the user's dataset.
     evaluated: EvaluatedImages
-    evaluation: Evaluation  # of these images
+    evaluation: AnyEvaluation  # of these images
     unreadable: dict[int, str]  # images that could not be read this time: index → reason
     temperature: calibration.Temperature
+    # (C,), float64: from which probability on each is answered; None if one category is answered
+    thresholds: np.ndarray | None
     twins: Sequence[TwinRow]
     look_alikes: TrainingLookAlikes  # validation images that look like training images
     # (T, 16), uint8: of the user's training images; zeros for those without.
@@ -80,10 +84,11 @@ class Examination:
         }
         accuracy_without = self.look_alikes.accuracy_without
         if self.look_alikes.images and accuracy_without is not None:
-            metrics["Top 1 accuracy without them"] = accuracy_without
+            metrics[f"{self.evaluation.accuracy_name} without them"] = accuracy_without
         if self.race_accuracy is not None:
             metrics["Out-of-fold accuracy"] = self.race_accuracy
         return metrics | {
+            **self.evaluation.further_metrics,
             "Suspect categories": len(self.suspects),
             "Temperature": self.temperature.value,
             "Loss before calibration": self.temperature.before.loss,
@@ -118,19 +123,24 @@ def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Exa
 
     results = _join([answer for answer in answers if isinstance(answer, ImageResults)])
     results, temperature = _calibrate(results)
-    evaluation = metrics.evaluate(results.outcomes, len(inputs.categories))
+    outcomes, thresholds = engine.plan.task.decide(results.outcomes)
+    results = replace(results, outcomes=outcomes)
+    evaluation = outcomes.evaluate(len(inputs.categories), thresholds)
     hashes = _hashes_of_images(engine.plan, hashes_of_ranks)
     twins, look_alikes = _find_twins(inputs, hashes, results, evaluation)
     suspects, about = _find_suspects(inputs, margins, results, evaluation)
+    has_energies = len(results.logits) > 0 and thresholds is None
     return Examination(
         evaluated=EvaluatedImages(inputs.validation, results.indices, results.outcomes),
         evaluation=evaluation,
         unreadable=results.unreadable,
         temperature=temperature,
+        thresholds=thresholds,
         twins=twins,
         look_alikes=look_alikes,
         training_hashes=hashes[: len(inputs.training)],
-        energies=energies_of(results.logits) if len(results.logits) else np.empty(0),
+        # An image of none of the categories would be taken for one unlike those of training.
+        energies=energies_of(results.logits) if has_energies else np.empty(0),
         suspects=suspects,
         about_suspects=about,
         race_accuracy=inputs.race.accuracy if inputs.race else None,
@@ -197,7 +207,10 @@ def _hashes_of_images(plan: Plan, hashes_of_ranks: Sequence[np.ndarray]) -> np.n
 
 
 def _find_twins(
-    inputs: TrainingInputs, hashes: np.ndarray, results: ImageResults, evaluation: Evaluation
+    inputs: TrainingInputs,
+    hashes: np.ndarray,
+    results: ImageResults,
+    evaluation: AnyEvaluation,
 ) -> tuple[Sequence[TwinRow], TrainingLookAlikes]:
     """Return the twins among all images, and what they mean for the accuracy, and log that."""
     twins, is_look_alike = find_twins(
@@ -218,12 +231,14 @@ def _find_suspects(
     inputs: TrainingInputs,
     margins: tuple[np.ndarray, np.ndarray],
     results: ImageResults,
-    evaluation: Evaluation,
+    evaluation: AnyEvaluation,
 ) -> tuple[list[Suspect], str]:
     """Return the images whose category is probably wrong, and what to know about them.
 
     The latter is logged, and empty if there is nothing to say.
     """
+    if isinstance(results.outcomes, MultiLabelOutcomes):
+        return _find_label_suspects(inputs, margins, results, evaluation)
     if not len(results.logits):  # too many to keep
         return [], ""
     targets = results.outcomes.targets
@@ -236,7 +251,7 @@ def _find_suspects(
     ]
     rows = suspect_rows(parts)
     text = about_suspects(rows)
-    found = can_tell(calibration.softmax(results.logits), SUPPOSED)
+    found = can_tell(softmax(results.logits), SUPPOSED)
     is_enough = found >= MIN_FOUND and found * SUPPOSED * len(targets) >= MIN_NUM_FOUND
     if not rows and not is_enough:
         text = (
@@ -247,6 +262,36 @@ def _find_suspects(
         )
     if text:
         paragraph(text)
+    return rows, text
+
+
+def _find_label_suspects(
+    inputs: TrainingInputs,
+    margins: tuple[np.ndarray, np.ndarray],
+    results: ImageResults,
+    evaluation: AnyEvaluation,
+) -> tuple[list[Suspect], str]:
+    """Return the same of images with any number of categories, of which one is most in doubt.
+
+    A model that does no better than guessing suspects nothing.
+    """
+    if not evaluation.is_better_than_guessing:
+        return [], ""
+    outcomes = results.outcomes
+    assert isinstance(outcomes, MultiLabelOutcomes)
+    held_out = suspects_by_label(outcomes.targets, outcomes.probabilities)
+    in_dataset = replace(held_out, indices=results.indices[held_out.indices])
+    rows = suspect_rows(
+        [
+            (inputs.training, suspects_by_margin(*margins, held_out)),
+            (inputs.validation, in_dataset),
+        ]
+    )
+    if not rows:
+        return [], ""
+    images = counted(len(rows), "image", "images")
+    text = f"{images} may lack a category, or have one that is wrong: see {SUSPECTS}."
+    paragraph(text)
     return rows, text
 
 

@@ -21,11 +21,22 @@ from train_pytorch_model.formats import trained_directory
 from train_pytorch_model.formats.race_record import RaceRecord
 from train_pytorch_model.formats.writing import write_yaml
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, small_jpeg
+from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.machine.library_lines import library_lines
 from train_pytorch_model.training.plan import Plan
 from train_pytorch_model.training.state import State
 
+# By whether images have any number of categories.
+_TASKS = {False: "image-classification", True: "multi-label-image-classification"}
+_MEASURES = {
+    False: "validation accuracy",
+    True: "validation images whose most probable category is among their labels",
+}
+_LABELS = {
+    False: "`Scored Labels`",
+    True: "`Scored Labels` with the list of those above their thresholds",
+}
 # Facts that a model registered in Azure ML has as tags.
 _TAGS = ("task", "base_model_name", "num_categories", "validation_accuracy", "validation_images")
 _CARD = """\
@@ -35,7 +46,7 @@ _CARD = """\
 |---|---|
 | architecture | {base_model_name} |
 | input | images of any size, seen at {height} x {width} px |
-| validation accuracy | {validation_accuracy:.1%} of {images} |
+| {measure} | {validation_accuracy:.1%} of {images} |
 | its 95 % confidence interval | {lowest:.1%} to {highest:.1%} |
 | validation loss | {validation_loss:.4f} nats, the lowest of its epochs |
 | trained on | {trained_on} |
@@ -50,19 +61,19 @@ How to call it: a table with base64-encoded image files in a column `image`, as
 `{{"dataframe_split": {{"columns": ["image"], "data": [["<base64>"]]}}}}` to MLflow's server and
 `{{"input_data": {{"columns": ["image"], "data": [["<base64>"]]}}}}` to an endpoint of Azure ML. \
 The answer
-has a column `Scored Probabilities_<category>` for each category, `Scored Labels`, and `error` \
+has a column `Scored Probabilities_<category>` for each category, {labels}, and `error` \
 for an image
 that cannot be read. Validation chose the epoch: on other images the accuracy may be lower.
 """
 
 
-def write_mlflow_model(root: Path, plan: Plan, state: State) -> None:
+def write_mlflow_model(root: Path, plan: Plan, state: State, spec: ClassifierSpec) -> None:
     """Make the directory an MLflow model, with a card and what registers it. Raises `OSError`."""
     # Here, because it imports mlflow.
     from train_pytorch_model.tracking.save_model import save_model
 
     facts = _facts(plan, state)
-    save_model(root, plan.inputs.spec, _example(plan.inputs), facts)
+    save_model(root, spec, _example(plan.inputs), facts)
     card = _card(facts, plan.inputs)
     (root / trained_directory.MODEL_CARD).write_text(card, encoding="utf-8")
     write_yaml(root / trained_directory.AZUREML_MODEL, registration(facts, card))
@@ -75,7 +86,7 @@ def _facts(plan: Plan, state: State) -> dict[str, Any]:
     race = {"race": msgspec.to_builtins(inputs.race)} if inputs.race else {}
     return {
         **race,
-        "task": "image-classification",
+        "task": _TASKS[inputs.training.is_multi_label],
         "base_model_name": inputs.model.architecture,
         "num_categories": len(inputs.categories),
         "validation_accuracy": metrics.top1,
@@ -107,6 +118,8 @@ def _card(facts: Mapping[str, Any], inputs: TrainingInputs) -> str:
     names = [name.replace("`", "'") for name in inputs.categories]
     text = _CARD.format(
         **facts,
+        measure=_MEASURES[inputs.training.is_multi_label],
+        labels=_LABELS[inputs.training.is_multi_label],
         images=counted(facts["validation_images"], "image", "images"),
         trained_on=counted(len(inputs.training), "image", "images"),
         categories=", ".join(f"`{name}`" for name in names),

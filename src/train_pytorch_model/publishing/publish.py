@@ -13,7 +13,7 @@ from torch import Tensor
 from train_pytorch_model.datasets.one_folder import Parts
 from train_pytorch_model.datasets.split_table import SPLIT, write_split
 from train_pytorch_model.errors import OutputDirectoryError
-from train_pytorch_model.evaluation.metrics import Evaluation
+from train_pytorch_model.evaluation.multi_label import AnyEvaluation
 from train_pytorch_model.formats import schema, trained_directory, writing
 from train_pytorch_model.formats.corrections import CORRECTIONS
 from train_pytorch_model.formats.image_directory import ImageDirectory
@@ -37,6 +37,7 @@ from train_pytorch_model.formats.writing import (
 )
 from train_pytorch_model.image_classifier.colours import MAX_WHITE
 from train_pytorch_model.image_classifier.predictions import KNOWN, known_json
+from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.image_classifier.weights import write_state_dict
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.inputs.unreadable_images import UNREADABLE_IMAGES, UnreadableImage
@@ -53,14 +54,14 @@ ROOM_BYTES = 64 << 20  # for all files but the weights
 
 # Evaluates the model in a directory, into that directory; calls the function often, which may raise
 # `StoppedError`. None if that is not possible.
-Test = Callable[[Path, Callable[[], None]], Evaluation | None]
+Test = Callable[[Path, Callable[[], None]], AnyEvaluation | None]
 # Tests the model in a directory, and returns its evaluation and the report, if there are any.
-Finish = Callable[[Path], tuple[Evaluation | None, str]]
+Finish = Callable[[Path], tuple[AnyEvaluation | None, str]]
 
 
 def publish(
     run: Run, state: State, examination: Examination | None, finish: Finish
-) -> Evaluation | None:
+) -> AnyEvaluation | None:
     """Write the trained directory of the best epoch, and return its evaluation, if `finish` does.
 
     The logits of its model are those of the best epoch, divided by the temperature of the
@@ -90,7 +91,9 @@ def publish(
     return evaluation
 
 
-def _finish(built: Path, meta: Mapping[str, Any], finish: Finish) -> tuple[Evaluation | None, str]:
+def _finish(
+    built: Path, meta: Mapping[str, Any], finish: Finish
+) -> tuple[AnyEvaluation | None, str]:
     """Return what `finish` does of a model that can be opened where it is built."""
     write_yaml(built / META, meta)
     try:
@@ -136,10 +139,12 @@ def _build(root: Path, plan: Plan, state: State, examination: Examination | None
     """
     inputs = plan.inputs
     write_state_dict(root / MODEL, _published_weights(plan, state, examination))
-    meta = _write_spec(root, inputs)
-    write_json(root / schema.SCHEMA, schema.image_schema(inputs.categories))
+    spec = published_spec(inputs.spec, examination)
+    meta = _write_spec(root, inputs, spec)
+    is_multi_label = inputs.training.is_multi_label
+    write_json(root / schema.SCHEMA, schema.image_schema(inputs.categories, is_multi_label))
     write_json(root / schema.SAMPLES, samples_of(inputs.training))
-    write_mlflow_model(root, plan, state)
+    write_mlflow_model(root, plan, state, spec)
     if inputs.test is not None:
         write_split(root / SPLIT, Parts(inputs.training, inputs.validation, inputs.test))
     if inputs.corrections:
@@ -170,7 +175,14 @@ def _published_weights(
     }
 
 
-def _write_spec(root: Path, inputs: TrainingInputs) -> dict[str, Any]:
+def published_spec(spec: ClassifierSpec, examination: Examination | None) -> ClassifierSpec:
+    """Return the specification of the model, with the thresholds that its examination has found."""
+    if examination is None or examination.thresholds is None:
+        return spec
+    return replace(spec, thresholds=tuple(examination.thresholds.tolist()))
+
+
+def _write_spec(root: Path, inputs: TrainingInputs, spec: ClassifierSpec) -> dict[str, Any]:
     """Write what the weights are of, and return the content of `_meta.yaml`.
 
     Of the recipe, what the weights depend on is as it was decided; what depends on the training
@@ -194,6 +206,7 @@ def _write_spec(root: Path, inputs: TrainingInputs) -> dict[str, Any]:
         is_pretrained=False,  # loading it downloads nothing
         recipe=recipe,
         categories=inputs.categories,
+        thresholds=spec.thresholds,
     )
 
 

@@ -15,6 +15,7 @@ from train_pytorch_model.distributed.world import World
 from train_pytorch_model.evaluation import calibration
 from train_pytorch_model.evaluation.directory import CONFUSION_MATRIX
 from train_pytorch_model.evaluation.metrics import Evaluation
+from train_pytorch_model.evaluation.multi_label import AnyEvaluation
 from train_pytorch_model.evaluation.race_table import HEADER, table_rows
 from train_pytorch_model.evaluation.tables import confusion_matrix
 from train_pytorch_model.formats.image_directory import ImageDirectory
@@ -27,15 +28,14 @@ from train_pytorch_model.machine.console import logger
 from train_pytorch_model.publishing.examine import Examination
 from train_pytorch_model.publishing.run_description import command_of
 from train_pytorch_model.publishing.training_gallery import training_gallery
-from train_pytorch_model.reports.evaluation_values import files_by_cell
 from train_pytorch_model.reports.galleries import (
     files_of_suspects,
-    prediction_galleries,
     suspects_gallery,
     twins_gallery,
 )
 from train_pytorch_model.reports.gallery import Gallery
 from train_pytorch_model.reports.training_report import Report, render_report
+from train_pytorch_model.reports.view import view_of
 from train_pytorch_model.training.engine import Engine
 from train_pytorch_model.training.plan import Plan
 from train_pytorch_model.training.plan_text import describe
@@ -87,7 +87,7 @@ def render_report_files(
     state: State,
     output: Path,
     examination: Examination,
-    tested: Evaluation | None = None,
+    tested: AnyEvaluation | None = None,
 ) -> dict[str, str]:
     """Return the report and tables of a finished run: name → content.
 
@@ -101,8 +101,9 @@ def render_report_files(
         files = {REPORT: render_report(report)}
         if report.race:
             files[RACE_TABLE] = csv_text([HEADER, *table_rows(report.race)])
-        if len(categories) <= MAX_MATRIX:
-            files[CONFUSION_MATRIX] = csv_text(confusion_matrix(examination.evaluation, categories))
+        evaluation = examination.evaluation
+        if isinstance(evaluation, Evaluation) and len(categories) <= MAX_MATRIX:
+            files[CONFUSION_MATRIX] = csv_text(confusion_matrix(evaluation, categories))
         return files | examination.tables
     except Exception as error:  # the model works without the page
         logger.warning(
@@ -126,7 +127,7 @@ def _report(engine: Engine, state: State, output: Path, examination: Examination
         calibrated=calibration.describe_temperature(examination.temperature),
         look_alikes=examination.look_alikes.describe(examination.evaluation.accuracy),
         galleries=_galleries(engine, training, examination),
-        files=files_by_cell(examination.evaluated),
+        files=view_of(examination.evaluation).files(examination.evaluated),
         about_suspects="" if examination.suspects else examination.about_suspects,
         precision=plan.precision.name,
         config=plan.config,
@@ -157,7 +158,7 @@ def _galleries(engine: Engine, training: ImageDirectory, examination: Examinatio
     explain_validation = partial(explain, engine.network, inputs.spec, inputs.validation)
     return [
         *suspects_gallery(examination.suspects, data_sets, colours),
-        *prediction_galleries(
+        *view_of(examination.evaluation).galleries(
             examination.evaluation,
             examination.evaluated,
             colours,

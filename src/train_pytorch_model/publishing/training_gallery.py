@@ -19,6 +19,8 @@ from train_pytorch_model.training.plan import Plan
 
 BATCH_TITLE = "A batch as training sees it"
 MAX_IMAGES = 8  # of the batch
+MAX_FACTS = 4  # categories of an image
+NONE = "none"
 
 
 def training_gallery(plan: Plan, images: ImageDirectory) -> Gallery:
@@ -73,7 +75,7 @@ def _first_of_last_epoch(plan: Plan, images: ImageDirectory) -> Batch | None:
     if not indices:
         return None
     stacked = torch.from_numpy(np.array(pixels)).permute(0, 3, 1, 2)  # (B, 3, H, W)
-    targets = torch.from_numpy(images.class_indices[indices]).long()
+    targets = torch.from_numpy(images.targets(np.array(indices)))
     return Batch(stacked, targets, np.array(indices), len(indices), {})
 
 
@@ -84,10 +86,12 @@ def _names(indices: np.ndarray, images: ImageDirectory) -> list[str]:
 
 
 def _facts(target: np.ndarray, images: ImageDirectory) -> list[Fact]:
-    """Return the category of a target (), or those of a mixed one (C,), the larger first."""
+    """Return the category of a target (), or those of several (C,), the larger first."""
     if target.ndim == 0:
         return [Fact("category", images.categories[int(target)])]
-    order = np.argsort(-target, kind="stable")[:2]
+    if not target.any():
+        return [Fact("category", NONE)]
+    order = np.argsort(-target, kind="stable")[: MAX_FACTS if images.is_multi_label else 2]
     return [
         Fact("category", images.categories[index], f"{target[index]:.0%}")
         for index in order

@@ -15,6 +15,7 @@ from train_pytorch_model.formats.image_directory import ImageDirectory
 
 SUSPECTS = "suspects.csv"
 MIN_PROBABILITY = 0.5  # of being wrong
+SURE = 0.8  # of a category that an image may lack, or have wrongly: a weak model is sure of none
 MAX_MARGIN = 0.5  # of a training image: above, the network prefers the given category
 
 
@@ -104,6 +105,27 @@ def about_suspects(rows: Sequence[Suspect]) -> str:
     )
 
 
+def suspects_by_label(targets: np.ndarray, probabilities: np.ndarray) -> Suspects:
+    """Return the suspects among N images with any number of categories, targets (N, C), bool.
+
+    Confident learning (Northcutt et al. 2021, Confident Learning: Estimating Uncertainty in Dataset
+    Labels, equation 1) for each category by itself: having it, and not having it. Of an image, the
+    most suspicious answer counts, whose category is `proposed`.
+    """
+    of_other = np.where(targets, 1 - probabilities, probabilities)  # (N, C)
+    counts = targets.sum(axis=0)
+    with_it = (probabilities * targets).sum(axis=0) / np.maximum(counts, 1)  # (C,), usually
+    without_it = ((1 - probabilities) * ~targets).sum(axis=0) / np.maximum(len(targets) - counts, 1)
+    usual = np.where(targets, without_it, with_it)
+    is_suspect = (of_other >= usual) & (of_other >= SURE) & (counts > 0)
+    wrong_by_category = np.where(is_suspect, of_other, -1.0)
+    proposed = wrong_by_category.argmax(axis=1)
+    wrong = wrong_by_category.max(axis=1)
+    suspects = np.flatnonzero(wrong > 0)
+    chosen = suspects[np.argsort(-wrong[suspects], kind="stable")]
+    return Suspects(chosen, proposed[chosen], wrong[chosen], len(targets))
+
+
 def suspect_rows(parts: Sequence[tuple[ImageDirectory, Suspects]]) -> list[Suspect]:
     """Return the rows of suspects.csv, of all data sets.
 
@@ -120,8 +142,8 @@ def suspect_rows(parts: Sequence[tuple[ImageDirectory, Suspects]]) -> list[Suspe
         for rank, (index, proposed, wrong, original) in enumerate(zip(*columns, strict=True), 1):
             suspect = Suspect(
                 file=images.file_names[index],
-                given=images.categories[images.class_indices[index]],
-                proposed=images.categories[proposed],
+                given=images.category_of(index),
+                proposed=images.label_with(index, proposed),
                 wrong=round(wrong, 4),
                 dataset=images.port,
                 original=original,

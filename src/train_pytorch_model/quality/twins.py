@@ -57,7 +57,7 @@ def find_twins(
         is_training = number < len(training)
         images = training if is_training else validation
         index = number if is_training else number - len(training)
-        return images.port, images.file_names[index], images.categories[images.class_indices[index]]
+        return images.port, images.file_names[index], images.category_of(index)
 
     kinds = np.select(
         [pairs.is_mirrored, pairs.distances < 0], ["mirrored", "identical"], "similar"

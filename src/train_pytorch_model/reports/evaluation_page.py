@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from train_pytorch_model.evaluation.metrics import Evaluation
+from train_pytorch_model.evaluation.multi_label import AnyEvaluation
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
-from train_pytorch_model.reports.evaluation_values import evaluation_values, without_images
+from train_pytorch_model.reports.evaluation_values import without_images
 from train_pytorch_model.reports.gallery import Gallery
 from train_pytorch_model.reports.page import render_page
+from train_pytorch_model.reports.view import view_of
 
 
 @dataclass(frozen=True)
@@ -16,9 +17,9 @@ class EvaluationReport:
 
     spec: ClassifierSpec
     dataset_name: str
-    evaluation: Evaluation
+    evaluation: AnyEvaluation
     galleries: Sequence[Gallery]
-    files: Mapping[str, Sequence[str]]  # as of `files_by_cell`
+    files: Mapping[str, Sequence[str]]  # as of `View.files`
     num_unreadable: int
     look_alikes: str = ""  # how many of the images look like training images, in words
     training_report: str = ""  # where the report on the training is, relative to the page
@@ -27,9 +28,10 @@ class EvaluationReport:
 def render_evaluation(report: EvaluationReport) -> str:
     """Render the page. Names of files and categories may contain anything."""
     evaluation = report.evaluation
+    view = view_of(evaluation)
     return render_page(
-        "evaluation.html",
-        **evaluation_values(evaluation, report.spec),
+        view.evaluation,
+        **view.values(evaluation, report.spec),
         dataset_name=report.dataset_name,
         images=evaluation.images,
         absent=without_images(evaluation.per_class.support, report.spec.categories),

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from train_pytorch_model.evaluation import tables
-from train_pytorch_model.evaluation.metrics import PERCENTS, Evaluation
+from train_pytorch_model.evaluation.metrics import PERCENTS, Evaluation, Outcomes
 from train_pytorch_model.evaluation.tables import EvaluatedImages
 from train_pytorch_model.evaluation.verdict import describe_baseline, describe_trust, verdict
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
@@ -56,6 +56,7 @@ def files_by_cell(evaluated: EvaluatedImages) -> dict[str, list[str]]:
     """
     images = evaluated.images
     outcomes = evaluated.outcomes
+    assert isinstance(outcomes, Outcomes)
     order = np.argsort(-outcomes.confidences, kind="stable")
     is_hit = outcomes.is_hit[order]
     rows = np.concatenate([order[~is_hit][:MAX_FILES], order[is_hit][:MAX_FILES]])

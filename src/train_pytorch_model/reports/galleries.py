@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import numpy as np
 
 from train_pytorch_model.config.wording import counted
-from train_pytorch_model.evaluation.metrics import Evaluation
+from train_pytorch_model.evaluation.metrics import Evaluation, Outcomes
 from train_pytorch_model.evaluation.tables import EvaluatedImages, Prediction
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.colours import Colours
@@ -41,6 +41,8 @@ def prediction_galleries(
     shown. No image is shown twice, nor one of those whose files were `shown_before`.
     """
     names = evaluated.images.file_names
+    outcomes = evaluated.outcomes
+    assert isinstance(outcomes, Outcomes)
 
     def new(rows: np.ndarray, others: Collection[int] = ()) -> np.ndarray:
         is_new = [
@@ -52,7 +54,7 @@ def prediction_galleries(
 
     num_shown = len(evaluation.mistakes) - len(new(evaluation.mistakes))
     mistakes = new(evaluation.mistakes)[:MAX_MISTAKES]
-    least_certain = np.argsort(evaluated.outcomes.confidences, kind="stable")
+    least_certain = np.argsort(outcomes.confidences, kind="stable")
     room = MAX_UNCERTAIN + len(mistakes) + len(shown_before)
     uncertain = new(least_certain[:room], mistakes.tolist())[:MAX_UNCERTAIN]
     explained = np.unique(np.concatenate([mistakes, uncertain]))
@@ -80,6 +82,7 @@ def prediction_galleries(
 def _surest_of_categories(evaluated: EvaluatedImages) -> np.ndarray:
     """Return (K,), int64: the most confident hit of each category, the most confident first."""
     outcomes = evaluated.outcomes
+    assert isinstance(outcomes, Outcomes)
     by_confidence = np.argsort(-outcomes.confidences, kind="stable")
     hits = by_confidence[outcomes.is_hit[by_confidence]]
     _, firsts = np.unique(outcomes.targets[hits], return_index=True)

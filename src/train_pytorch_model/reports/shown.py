@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from train_pytorch_model.evaluation.directory import METRICS, MISTAKES, PAGE
+from train_pytorch_model.evaluation.multi_label_tables import LabelMistake
 from train_pytorch_model.evaluation.tables import Prediction
 from train_pytorch_model.formats.reading import file_inside, read_bounded, read_json
 
@@ -38,12 +39,13 @@ class Evaluated:
     metrics: Mapping[str, Any]
     """The entries of metrics.json."""
     mistakes: "pd.DataFrame"
-    """The images that are not recognized, the most confident first."""
+    """The images that are not recognized, the most confident first; of images with any number of
+    categories, the wrong answers and the missed labels."""
     page: str  # HTML
 
     @property
     def accuracy(self) -> float:
-        """Return the fraction of images that are recognized, in [0, 1]."""
+        """Return the fraction of images that are recognized, in [0, 1], with all categories."""
         accuracy: float = self.metrics["accuracy"]
         return accuracy
 
@@ -55,7 +57,8 @@ class Evaluated:
         return pd.DataFrame(self.metrics["per_class"])
 
     def __repr__(self) -> str:
-        return f"Evaluated({self.metrics['images']:,} images: accuracy {self.accuracy:.1%})"
+        measure = "exact match" if self.metrics.get("multi_label") else "accuracy"
+        return f"Evaluated({self.metrics['images']:,} images: {measure} {self.accuracy:.1%})"
 
     def _repr_html_(self) -> str:
         return framed(self.page)
@@ -65,7 +68,8 @@ def read_evaluation(root: Path) -> Evaluated:
     """Read an evaluation directory. Raises `MalformedFileError`."""
     page = read_bounded(file_inside(root, PAGE), MAX_BYTES).decode("utf-8", "replace")
     metrics = read_json(file_inside(root, METRICS), dict[str, Any])
-    return Evaluated(metrics, read_table(root, MISTAKES, Prediction), page)
+    row = LabelMistake if metrics.get("multi_label") else Prediction
+    return Evaluated(metrics, read_table(root, MISTAKES, row), page)
 
 
 def read_table(root: Path, name: str, row: type) -> "pd.DataFrame":

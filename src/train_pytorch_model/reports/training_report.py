@@ -11,7 +11,7 @@ from train_pytorch_model.config.recipe import DecidedRecipe
 from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.config.wording import assignment, counted, display_name, quoted
 from train_pytorch_model.evaluation.directory import PAGE
-from train_pytorch_model.evaluation.metrics import Evaluation
+from train_pytorch_model.evaluation.multi_label import AnyEvaluation
 from train_pytorch_model.evaluation.race_table import sentences, table_rows
 from train_pytorch_model.evaluation.time_budget import TimeBudget
 from train_pytorch_model.evaluation.verdict import describe_trust, verdict
@@ -21,15 +21,16 @@ from train_pytorch_model.formats.trained_directory import EVALUATION
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inputs.unreadable_images import UnreadableImage
 from train_pytorch_model.reports.chart import Chart, line_chart
-from train_pytorch_model.reports.evaluation_values import evaluation_values, without_images
+from train_pytorch_model.reports.evaluation_values import without_images
 from train_pytorch_model.reports.gallery import Gallery
 from train_pytorch_model.reports.page import render_page
+from train_pytorch_model.reports.view import view_of
 
 MAX_BALANCE = 24  # categories; of more, only the largest and the smallest are listed
 MAX_ENDS = 10  # listed of each
 MAX_UNREADABLE_IMAGES = 50
 MAX_EPOCH_ROWS = 200
-GOOD = 0.95  # balanced accuracy from which on no advice is given
+GOOD = 0.95  # quality from which on no advice is given
 LARGE_GAP = 0.2  # between training and validation accuracy
 FEW_IMAGES = 10  # validation images of a category; with fewer, its metrics are noise
 
@@ -39,9 +40,9 @@ class Report:
     """The contents of the report of a finished run."""
 
     spec: ClassifierSpec
-    evaluation: Evaluation  # of the resulting model, on the validation images
+    evaluation: AnyEvaluation  # of the resulting model, on the validation images
     galleries: Sequence[Gallery]  # sections of pictures, after the table of categories
-    files: Mapping[str, Sequence[str]]  # as of `files_by_cell`
+    files: Mapping[str, Sequence[str]]  # as of `View.files`
     calibrated: str  # what has been done about the probabilities, as a sentence
     look_alikes: str  # what images like training images mean for the accuracy; empty without any
     about_suspects: str  # why no category is suspected; empty otherwise
@@ -65,7 +66,7 @@ class Report:
     fingerprint: Mapping[str, str]  # the identity of the run
     ended: str  # when, for display
     race: RaceRecord | None = None  # by which the network was chosen
-    test: Evaluation | None = None  # of the same model, on images that training has not seen
+    test: AnyEvaluation | None = None  # of the same model, on images that training has not seen
 
 
 def render_report(report: Report) -> str:
@@ -73,7 +74,8 @@ def render_report(report: Report) -> str:
     categories = report.spec.categories
     training = report.training.class_counts()
     validation = report.validation.class_counts()
-    values = evaluation_values(report.evaluation, report.spec)
+    view = view_of(report.evaluation)
+    values = view.values(report.evaluation, report.spec)
     race = report.race
     values |= {
         "race_rows": table_rows(race) if race else [],
@@ -85,7 +87,7 @@ def render_report(report: Report) -> str:
             "trust": describe_trust(report.test),
         }
     return render_page(
-        "report.html",
+        view.report,
         **values,
         report=report,
         evaluation_page=f"{EVALUATION}/{PAGE}",
@@ -165,14 +167,14 @@ def _notes(report: Report) -> Iterator[str]:
         yield report.about_suspects
     if report.stopped:
         yield report.stopped
-    elif _is_still_falling(report) and len(report.evaluation.mistakes):
+    elif _is_still_falling(report) and report.evaluation.accuracy < 1:
         more_epochs = assignment("epochs", 3 * len(report.history))
         yield (
             "The best epoch is the last, and the validation loss was still falling: more epochs may"
             f" give a better model, for example {more_epochs}."
         )
     yield from _notes_on_losses(report)
-    if report.evaluation.balanced_accuracy < GOOD:
+    if report.evaluation.quality < GOOD:
         yield from report.advice
     yield from _notes_on_images(report)
 
@@ -231,17 +233,21 @@ def _charts(report: Report) -> list[Chart]:
     def values(key: str) -> list[float]:
         return [record[key] for record in report.history]
 
+    further = "Mean average precision"
     charts = {
         "Loss": {"validation": values("Valid loss"), "training": values("Train loss")},
         "Accuracy": {
             "validation": values("Top 1 accuracy"),
             "training": [1 - error for error in values("Train error")],
         },
+        **({further: {"validation": values(further)}} if further in report.history[0] else {}),
         "Learning rate": {"at the end of the epoch": values("Learning rate")},
         "Images per second": {"in training": values("Train images per second")},
     }
     epochs = [int(epoch) for epoch in values("epoch")]
     return [
-        line_chart(title, epochs, series, is_percent=title == "Accuracy", mark=report.best_epoch)
+        line_chart(
+            title, epochs, series, is_percent=title in ("Accuracy", further), mark=report.best_epoch
+        )
         for title, series in charts.items()
     ]

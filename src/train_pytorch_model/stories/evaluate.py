@@ -9,12 +9,18 @@ import numpy as np
 
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.evaluation import directory, metrics
-from train_pytorch_model.evaluation.metrics import Evaluation, outcomes_of
+from train_pytorch_model.evaluation.metrics import Outcomes, outcomes_of
+from train_pytorch_model.evaluation.multi_label import (
+    AnyEvaluation,
+    MultiLabelOutcomes,
+    multi_label_outcomes,
+)
 from train_pytorch_model.evaluation.tables import EvaluatedImages
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.race_record import RaceRecord
 from train_pytorch_model.formats.writing import table_of, write_csv
+from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inference.explain import explain
 from train_pytorch_model.inference.predict import (
     PredictedBatch,
@@ -29,8 +35,8 @@ from train_pytorch_model.quality.perceptual_hash import read_image_hashes
 from train_pytorch_model.quality.training_look_alikes import compare_with_training
 from train_pytorch_model.quality.twins import TWINS, TwinRow, find_twins
 from train_pytorch_model.reports.evaluation_page import EvaluationReport, render_evaluation
-from train_pytorch_model.reports.evaluation_values import files_by_cell
-from train_pytorch_model.reports.galleries import prediction_galleries, twins_gallery
+from train_pytorch_model.reports.galleries import twins_gallery
+from train_pytorch_model.reports.view import view_of
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,7 @@ def evaluate(
     training: Training | None = None,
     after_batch: Callable[[], None] = lambda: None,
     overwrite: bool = False,
-) -> Evaluation | None:
+) -> AnyEvaluation | None:
     """Write the evaluation of all readable images, which have the categories of the model.
 
     What is known of the `training` is compared and linked. Called on all processes; the main one
@@ -81,11 +87,11 @@ def _write_evaluation(
     world: World,
     batches: Iterator[PredictedBatch],
     training: Training | None,
-) -> Evaluation:
+) -> AnyEvaluation:
     spec = inputs.spec
     evaluated, hashes, unreadable = _collect(inputs, batches)
     num_unreadable = report_unreadable_images(inputs, unreadable, root)
-    evaluation = metrics.evaluate(evaluated.outcomes, len(spec.categories))
+    evaluation = evaluated.outcomes.evaluate(len(spec.categories), spec.thresholds)
 
     training_hashes = read_image_hashes(inputs.model.root)
     look_alikes = compare_with_training(training_hashes, hashes, evaluated.outcomes.is_hit)
@@ -93,18 +99,11 @@ def _write_evaluation(
     if about_look_alikes:
         logger.warning(about_look_alikes)
 
-    mistakes = evaluated.predictions(evaluation.mistakes)
-    directory.write_numbers(
-        root,
-        evaluation,
-        spec.categories,
-        mistakes,
-        num_unreadable,
-        look_alikes,
-        training.race if training else None,
-    )
+    race = training.race if training else None
+    directory.write_evaluation(root, evaluation, evaluated, num_unreadable, look_alikes, race)
     network = build_model(inputs.model, spec.categories).to(world.device)
-    galleries = prediction_galleries(
+    view = view_of(evaluation)
+    galleries = view.galleries(
         evaluation,
         evaluated,
         spec.framing.colours,
@@ -122,7 +121,7 @@ def _write_evaluation(
             dataset_name=inputs.images.root.resolve().name,
             evaluation=evaluation,
             galleries=galleries,
-            files=files_by_cell(evaluated),
+            files=view.files(evaluated),
             num_unreadable=num_unreadable,
             look_alikes=about_look_alikes,
             training_report=training.report if training else "",
@@ -148,6 +147,14 @@ def _find_twins(
     return twins
 
 
+def _outcomes_of(
+    spec: ClassifierSpec, targets: np.ndarray, probabilities: np.ndarray
+) -> Outcomes | MultiLabelOutcomes:
+    if spec.thresholds is None:
+        return outcomes_of(targets, probabilities)
+    return multi_label_outcomes(targets, probabilities, spec.thresholds)
+
+
 def _collect(
     inputs: ScoringInputs, batches: Iterator[PredictedBatch]
 ) -> tuple[EvaluatedImages, np.ndarray, dict[int, str]]:
@@ -157,8 +164,8 @@ def _collect(
     hashes = []
     unreadable: dict[int, str] = {}
     for batch in batches:
-        targets = inputs.images.class_indices[batch.indices]
-        outcomes.append(outcomes_of(targets, batch.probabilities))
+        targets = inputs.images.targets(batch.indices)
+        outcomes.append(_outcomes_of(inputs.spec, targets, batch.probabilities))
         indices.append(batch.indices)
         hashes.append(batch.hashes)
         unreadable |= batch.unreadable

@@ -1,7 +1,8 @@
 """Export a trained directory as one ONNX file for other runtimes.
 
 The exported program takes decoded uint8 RGB images (N, 3, H, W), framed to the model's size, for
-any N, or one image of any size, or its file; normalization and softmax are part of it. It returns
+any N, or one image of any size, or its file; normalization and softmax, or the sigmoid of a model
+of any number of categories, are part of it. It returns
 probabilities (N, categories), float32.
 """
 
@@ -28,7 +29,11 @@ from train_pytorch_model.export.output_file import owning_file
 from train_pytorch_model.export.quantizing import Cost, Quantization, measure_cost, quantize
 from train_pytorch_model.export.runtime import load_program
 from train_pytorch_model.formats.model_directory import ModelDirectory
-from train_pytorch_model.image_classifier.classifier import ImageClassifier, Normalize
+from train_pytorch_model.image_classifier.classifier import (
+    ImageClassifier,
+    Normalize,
+    activation_of,
+)
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.networks.build import build_model
@@ -57,7 +62,7 @@ def export(
     import onnx
 
     network = build_model(model, spec.categories)
-    program = nn.Sequential(Normalize(spec.mean, spec.std), network, nn.Softmax(dim=1)).eval()
+    program = nn.Sequential(Normalize(spec.mean, spec.std), network, activation_of(spec)).eval()
     with owning_file(output, overwrite) as unfinished:
         exported = to_onnx(program, spec)
         difference = check_against_pytorch(exported, program, spec, output)

@@ -31,9 +31,10 @@ from train_pytorch_model.distributed.processes import run_in_processes
 from train_pytorch_model.errors import (
     FailedToDownloadFilesError,
     InvalidDatasetError,
+    ParameterError,
     UserError,
 )
-from train_pytorch_model.evaluation.metrics import Evaluation
+from train_pytorch_model.evaluation.multi_label import AnyEvaluation
 from train_pytorch_model.evaluation.race_table import log_race
 from train_pytorch_model.evaluation.summary import log_summary
 from train_pytorch_model.formats import listing
@@ -73,7 +74,7 @@ class Fitted:
     """What `fit` has made."""
 
     model: Path
-    evaluation: Evaluation | None
+    evaluation: AnyEvaluation | None
     """On images held out from training, if this process has just made it."""
 
 
@@ -109,7 +110,7 @@ def _fit(
     def open_inputs() -> OpenedInputs | None:
         return _open(folder, model, options, began_at)
 
-    def train_and_test(inputs: OpenedInputs, world: "World") -> Evaluation | None:
+    def train_and_test(inputs: OpenedInputs, world: "World") -> AnyEvaluation | None:
         from train_pytorch_model.stories.train import train
 
         evaluation = None
@@ -220,6 +221,12 @@ def _initial_model(
         return start, None
     if options.minutes is None:
         return _make_untrained(path, options), None
+    if checked.training.is_multi_label:
+        raise ParameterError(
+            f"{parameter('minutes')} lets networks race by how often they find the one category of"
+            f" an image; the images of {checked.training.root} have lists of categories. Leave it"
+            f" out, and name one network with {parameter('architecture')}."
+        )
     from train_pytorch_model.stories.race import race
 
     winner = race(options, checked, path, began_at)
@@ -398,7 +405,7 @@ def _time_limit(inputs: OpenedInputs, began_at: float) -> TimeLimit:
 
 def _test_before_publishing(
     inputs: OpenedInputs, world: "World", model: Path, after_batch: Callable[[], None]
-) -> Evaluation | None:
+) -> AnyEvaluation | None:
     """Evaluate the model where it is built; None, with a warning, if that is not possible there."""
     try:
         return _test(inputs, model, world, after_batch)
@@ -412,7 +419,7 @@ def _test(
     model: Path,
     world: "World",
     after_batch: Callable[[], None] = lambda: None,
-) -> Evaluation | None:
+) -> AnyEvaluation | None:
     """Evaluate the model on the images that were held out, if any, on the main process."""
     if not world.is_main or inputs.test is None:
         return None

@@ -26,7 +26,8 @@ from train_pytorch_model.datasets.grouping import hashes_of_files
 from train_pytorch_model.datasets.image_pool import ImagePool, pool_of
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.errors import ParameterError
-from train_pytorch_model.evaluation.calibration import fit_temperature, softmax
+from train_pytorch_model.evaluation.calibration import fit_temperature
+from train_pytorch_model.evaluation.likelihood import softmax
 from train_pytorch_model.evaluation.metrics import confidence_interval, outcomes_of
 from train_pytorch_model.formats.listing import evenly_spaced
 from train_pytorch_model.formats.model_directory import ModelDirectory, open_model_directory

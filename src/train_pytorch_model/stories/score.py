@@ -19,6 +19,7 @@ from train_pytorch_model.formats.listing import UNLABELLED, comparable
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.image_classifier.predictions import UNKNOWN_LABEL
+from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inference.explain import explain
 from train_pytorch_model.inference.predict import PredictedBatch, predict, report_unreadable_images
 from train_pytorch_model.inputs.scoring import ScoringInputs
@@ -28,6 +29,7 @@ from train_pytorch_model.reports.explained_page import EXPLAINED, render_explain
 
 UNKNOWN = -1  # the target of an image without a category that the model knows
 NUM_SHOWN = 10
+NO_CATEGORY = "(none)"  # of the model, where images have any number of them
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ def score(
     that form no table, `ParameterError` if no image is left to label, `OutputDirectoryError`.
     """
     targets = _targets(inputs)
+    _check_possible(inputs, options)
     if options.num_to_label and (targets != UNKNOWN).all():
         raise ParameterError(
             f"{parameter('rank_by')} proposes images to label, but every image of"
@@ -80,8 +83,26 @@ def score(
     return _write_scores(inputs, targets, output, options, world.device, batches)
 
 
+def _check_possible(inputs: ScoringInputs, options: ScoreOptions) -> None:
+    """Raise `ParameterError` for what compares the two most probable categories of an image."""
+    if inputs.spec.thresholds is None:
+        return
+    for name, is_wanted in (("rank_by", options.num_to_label), ("explain", options.num_to_explain)):
+        if is_wanted:
+            raise ParameterError(
+                f"{parameter(name)} looks for images between two categories; the model of"
+                f" {inputs.model.root} answers any number of them. Leave it out: scores.csv has the"
+                " probability of each category."
+            )
+
+
 def _targets(inputs: ScoringInputs) -> np.ndarray:
-    """Return (N,), int64: the class index in the model of each image's category, or `UNKNOWN`."""
+    """Return (N,), int64: the class index in the model of each image's category, or `UNKNOWN`.
+
+    Images with lists of categories have none.
+    """
+    if inputs.images.is_multi_label:
+        return np.full(len(inputs.images), UNKNOWN)
     index_of = {comparable(name): index for index, name in enumerate(inputs.spec.categories)}
     targets = [index_of.get(comparable(name), UNKNOWN) for name in inputs.images.categories]
     # Images without a category have the class index -1, and so the last target.
@@ -110,7 +131,12 @@ def _write_scores(
             output, tables.META_CONTENT, "scored_dataset", overwrite=options.overwrite
         ) as root,
         tables.writing_scores(
-            root, images.columns, categories, options.top_k, has_originals
+            root,
+            images.columns,
+            categories,
+            options.top_k,
+            has_originals,
+            inputs.spec.answers,
         ) as writer,
         tables.RowGroups(root / tables.EMBEDDINGS, tables.EMBEDDINGS_GROUP_BYTES) as embeddings,
     ):
@@ -135,8 +161,9 @@ def _write_scores(
                 )
             if options.num_to_explain:
                 to_explain.add(batch.indices, batch.probabilities, batch.features)
-            _count(summary, batch.probabilities, targets[batch.indices], is_unknown)
-            _show_first(summary, names, batch.probabilities, is_unknown, categories)
+            _count(summary, batch, targets[batch.indices], inputs)
+            summary.strange += int(is_unknown.sum())
+            _show_first(summary, names, batch.probabilities, is_unknown, inputs.spec)
         # Raises if none of the images can be read, now or before.
         summary.unreadable = report_unreadable_images(inputs, unreadable, root)
         if options.num_to_label:
@@ -165,12 +192,21 @@ class _Rows:
 
 
 def _count(
-    summary: ScoreSummary, probabilities: np.ndarray, targets: np.ndarray, is_unknown: np.ndarray
+    summary: ScoreSummary, batch: PredictedBatch, targets: np.ndarray, inputs: ScoringInputs
 ) -> None:
+    """Count the images of a batch, and those that are answered with their targets (B,)."""
+    images = inputs.images
+    spec = inputs.spec
     summary.images += len(targets)
-    summary.strange += int(is_unknown.sum())
-    summary.labelled += int((targets != UNKNOWN).sum())
-    summary.correct += int((targets == probabilities.argmax(axis=1)).sum())
+    if spec.thresholds is None:
+        summary.labelled += int((targets != UNKNOWN).sum())
+        summary.correct += int((targets == batch.probabilities.argmax(axis=1)).sum())
+    elif images.is_multi_label:
+        answers = spec.answers.lists(batch.probabilities, spec.categories)
+        for index, names in zip(batch.indices.tolist(), answers, strict=True):
+            given = set(map(comparable, images.categories_of(index)))
+            summary.labelled += 1
+            summary.correct += given == set(map(comparable, names))
 
 
 def _show_first(
@@ -178,13 +214,14 @@ def _show_first(
     names: Sequence[str],
     probabilities: np.ndarray,
     is_unknown: np.ndarray,
-    categories: Sequence[str],
+    spec: ClassifierSpec,
 ) -> None:
     """Add images of a batch to the first ones, until these are `NUM_SHOWN`."""
-    for row in range(min(NUM_SHOWN - len(summary.first), len(names))):
-        predicted = probabilities[row].argmax()
-        label = UNKNOWN_LABEL if is_unknown[row] else categories[predicted]
-        summary.first.append((names[row], label, float(probabilities[row, predicted])))
+    num_new = min(NUM_SHOWN - len(summary.first), len(names))
+    answers = spec.answers.texts(probabilities[:num_new], spec.categories)
+    for row, answer in enumerate(answers):
+        label = UNKNOWN_LABEL if is_unknown[row] else answer or NO_CATEGORY
+        summary.first.append((names[row], label, float(probabilities[row].max())))
 
 
 def _explained_page(
@@ -201,6 +238,8 @@ def _unknown_categories(
     images: ImageDirectory, targets: np.ndarray, unreadable: Mapping[int, str]
 ) -> dict[str, int]:
     """Return how many readable images have each category that the model does not know."""
+    if images.is_multi_label:
+        return {}
     is_foreign = (targets == UNKNOWN) & (images.class_indices != UNLABELLED)
     is_foreign[list(unreadable)] = False
     counts = np.bincount(images.class_indices[is_foreign])

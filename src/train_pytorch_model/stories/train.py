@@ -16,7 +16,7 @@ from train_pytorch_model.data.pixel_decisions import decide_flips, decide_white_
 from train_pytorch_model.distributed.world import World, is_lost_connection
 from train_pytorch_model.errors import TrainingError
 from train_pytorch_model.evaluation.directory import PAGE
-from train_pytorch_model.evaluation.metrics import Evaluation
+from train_pytorch_model.evaluation.multi_label import AnyEvaluation
 from train_pytorch_model.evaluation.time_budget import duration
 from train_pytorch_model.evaluation.verdict import verdict
 from train_pytorch_model.formats.run_folder import RunFolder
@@ -56,7 +56,7 @@ def train(
     test: Test | None = None,
     overwrite: bool = False,
     limit: TimeLimit = NO_LIMIT,
-) -> Evaluation | None:
+) -> AnyEvaluation | None:
     """Train, validate after every epoch, stop early when patience runs out; write the best model.
 
     Before it is published, the model is tested by `test`, on the main process, which returns the
@@ -80,7 +80,7 @@ def train(
     best = state.best
     paragraph(
         f"Trained in {duration(time.perf_counter() - started_at)}. {best_in_words(best)},"
-        f" validation loss {best.metrics.loss:.4f}, accuracy {best.metrics.top1:.1%}."
+        f" validation loss {best.metrics.loss:.4f}, {plan.task.top1_name} {best.metrics.top1:.1%}."
     )
     if examination and not tested:  # or else the test has the last word
         paragraph(verdict(examination.evaluation, plan.inputs.categories))
@@ -102,7 +102,7 @@ def train_and_publish(
     stop: StopRequests,
     test: Test | None = None,
     limit: TimeLimit = NO_LIMIT,
-) -> tuple[State, Examination | None, Evaluation | None]:
+) -> tuple[State, Examination | None, AnyEvaluation | None]:
     """Train the remaining epochs, and publish the best one's model with its test and the report."""
     every_s = UPLOADED_EVERY_S if is_azure_job() else EVERY_S
     tracker = None
@@ -122,7 +122,7 @@ def train_and_publish(
                 train_epochs(engine, state, batches, saver, run, tracker, limit)
                 examination = examine(engine, state, batches, saver)
 
-        def finish(root: Path) -> tuple[Evaluation | None, str]:
+        def finish(root: Path) -> tuple[AnyEvaluation | None, str]:
             tested = test(root, partial(check_stop, run, saver, stop)) if test else None
             files: dict[str, str] = {}
             if examination:
@@ -225,7 +225,7 @@ def publish_best(
     examination: Examination | None,
     finish: Finish,
     unsaved: Checkpoint | None,
-) -> Evaluation | None:
+) -> AnyEvaluation | None:
     """Write the model of the best epoch, on the main process, and return its test, if any.
 
     Raises `TrainingError`.

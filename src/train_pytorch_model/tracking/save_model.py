@@ -2,7 +2,7 @@
 
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -61,7 +61,7 @@ def save_model(root: Path, spec: ClassifierSpec, example: str, facts: Mapping[st
             data_path=str(placeholder),
             model_config=spec.as_mapping(),
             pip_requirements=_requirements(spec.architecture),
-            signature=_signature(spec.categories),
+            signature=_signature(spec),
             metadata=dict(facts),
             input_example=pd.DataFrame({predictions.IMAGE_COLUMN: [example]}),
         )
@@ -90,19 +90,23 @@ def _requirements(architecture: str) -> list[str]:
     return requirements
 
 
-def _signature(categories: Sequence[str]) -> "ModelSignature":
+def _signature(spec: ClassifierSpec) -> "ModelSignature":
     """Return the columns of the tables that the model takes and gives."""
     from mlflow.models import ModelSignature
-    from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
+    from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
+    from mlflow.types.schema import Array
 
     # None is required: MLflow would raise before the model can answer a table without images.
     inputs = [
         ColSpec("string", name, required=False)
         for name in (predictions.IMAGE_COLUMN, predictions.NAME_COLUMN)
     ]
+    label: Any = DataType.string
+    if spec.thresholds is not None:  # a list of any number of them
+        label = Array(DataType.string)
     outputs = [
-        *(ColSpec("double", predictions.PROBABILITY_PREFIX + name) for name in categories),
-        ColSpec("string", predictions.LABEL_COLUMN),
+        *(ColSpec("double", predictions.PROBABILITY_PREFIX + name) for name in spec.categories),
+        ColSpec(label, predictions.LABEL_COLUMN),
         ColSpec("string", predictions.ERROR_COLUMN),
     ]
     params = [ParamSpec(predictions.KNOWN_FRACTION, "double", 1.0)]

@@ -224,6 +224,11 @@ def _make_network(plan: Plan) -> nn.Module:
             peak_lr=plan.schedule.peak_lr if plan.optimizer.name == "sgd" else None,
             batch_size=plan.global_batch_size,
         )
+    bias = plan.task.initial_bias()
+    if bias is not None:
+        initialize.set_new_bias(
+            network.get_submodule(plan.head), bias, inputs.model.categories, inputs.categories
+        )
     if plan.world.device.type == "cpu":
         adapt_to_cpu(network)
     return network

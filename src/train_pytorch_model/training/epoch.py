@@ -121,6 +121,7 @@ def validate(engine: Engine, state: State, validation_loader: BatchLoader) -> It
     state.results[state.progress.epoch] = replace(results, unreadable={})
     state.leave_out("validation", results.unreadable)
     state.validated = sums.reduce_later(engine.world)()
+    state.validated_further = engine.plan.task.further_metrics(results.outcomes, engine.world)
     state.progress.validation_s = time.perf_counter() - started_at
 
 

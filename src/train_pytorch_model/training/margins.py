@@ -43,6 +43,20 @@ def margins_of(logits: Tensor, targets: Tensor) -> Tensor:
     return torch.stack([margins, best_other.int()])
 
 
+def label_margins_of(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the same of images that have any number of categories: (2, B), int32.
+
+    Targets are (B, C). The margin is the probability of the given answer, yes or no, for the
+    category for which it is the least probable, and the second row has that category.
+    """
+    logits = logits.detach().float()
+    is_mixed = ((targets > 0) & (targets < 1)).any(dim=1)
+    of_given = torch.where(targets > 0.5, logits, -logits)
+    margins, category = of_given.sigmoid().min(dim=1)
+    units = (margins * UNIT).round().int().masked_fill(is_mixed, MIXED)
+    return torch.stack([units, category.int()])
+
+
 class Margins:
     """The margins of all training images, 24 bytes each, on the device.
 

@@ -12,15 +12,18 @@ from train_pytorch_model.evaluation.metrics import TOP_K
 from train_pytorch_model.image_classifier.classifier import exact_device
 from train_pytorch_model.training.read_later import read_later
 
+NO_RANK = -1  # of an image without any true category
+
 
 @dataclass(frozen=True)
 class Metrics:
     """Means over the images of a pass."""
 
-    loss: float  # mean cross entropy in nats; NaN over no images
-    # Fraction of images whose true category has the highest logit; ties go to the first.
+    loss: float  # mean of the images' losses in nats; NaN over no images
+    # Fraction of images whose category with the highest logit is true; of equal ones, the first.
+    # Images without any true category do not count.
     top1: float
-    # Fraction of images whose true category is among the five, or all, most probable.
+    # Fraction of images of which a true category is among the five, or all, most probable.
     top5: float
     images: int
 
@@ -30,15 +33,22 @@ class Sums:
 
     def __init__(self, device: torch.device) -> None:
         # In float64, for exact counts and a loss that does not drift.
-        self.values = torch.zeros(4, dtype=torch.float64, device=exact_device(device))
-        """(4,): the sum of the losses, then the numbers of top-1 hits, top-5 hits and images."""
+        self.values = torch.zeros(5, dtype=torch.float64, device=exact_device(device))
+        """(5,): the sum of the losses, then the numbers of top-1 hits, top-5 hits, images, and of
+        images that have a true category."""
 
     @torch.no_grad()
     def add(self, loss_sum: Tensor, ranks: Tensor) -> None:
-        """Add a batch: the sum of its losses, and the ranks (B,) of its true categories."""
+        """Add a batch: the sum of its losses, and the ranks (B,) of its best true categories.
+
+        The rank of an image without any is `NO_RANK`.
+        """
         device = self.values.device
         count = torch.full((), len(ranks), device=device)
-        added = (loss_sum, (ranks == 0).sum(), (ranks < TOP_K).sum(), count)
+        is_ranked = ranks != NO_RANK
+        top1_hits = (ranks == 0).sum()
+        top5_hits = ((ranks < TOP_K) & is_ranked).sum()
+        added = (loss_sum, top1_hits, top5_hits, count, is_ranked.sum())
         self.values += torch.stack([value.to(device).double() for value in added])
 
     def reduce_later(self, world: World) -> Callable[[], Metrics]:
@@ -49,10 +59,11 @@ class Sums:
         read = read_later(world.sum(self.values))
 
         def means() -> Metrics:
-            loss_sum, top1_hits, top5_hits, images = read()
+            loss_sum, top1_hits, top5_hits, images, ranked = read()
             if images == 0:
                 return Metrics(np.nan, 0.0, 0.0, 0)
-            return Metrics(loss_sum / images, top1_hits / images, top5_hits / images, int(images))
+            ranked = max(1, ranked)
+            return Metrics(loss_sum / images, top1_hits / ranked, top5_hits / ranked, int(images))
 
         return means
 
@@ -72,3 +83,14 @@ def ranks_of(logits: Tensor, targets: Tensor) -> Tensor:
     is_later_or_itself = torch.arange(logits.shape[1], device=logits.device) >= targets
     is_behind = (logits < of_target) | ((logits == of_target) & is_later_or_itself)
     return logits.shape[1] - is_behind.sum(dim=1)
+
+
+@torch.no_grad()
+def best_ranks_of(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the rank of the most probable true category of each image, (B,), or `NO_RANK`.
+
+    Targets are (B, C): a category is true of an image from a half on.
+    """
+    is_true = targets >= 0.5
+    best = logits.masked_fill(~is_true, -torch.inf).argmax(dim=1)
+    return ranks_of(logits, best).masked_fill(~is_true.any(dim=1), NO_RANK)

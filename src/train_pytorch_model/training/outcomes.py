@@ -5,6 +5,8 @@ import torch
 from torch import Tensor
 
 from train_pytorch_model.evaluation.metrics import Outcomes
+from train_pytorch_model.evaluation.multi_label import MultiLabelOutcomes, multi_label_outcomes
+from train_pytorch_model.evaluation.thresholds import DEFAULT
 from train_pytorch_model.image_classifier.classifier import exact_device
 from train_pytorch_model.training.metrics import ranks_of
 
@@ -45,3 +47,28 @@ class OutcomeRows:
             target_probabilities=target_probabilities,
             target_ranks=ranks.astype(np.int64),
         )
+
+
+class MultiLabelRows:
+    """The outcome of each image of a pass, of any number of C categories, on the device.
+
+    A batch is targets and probabilities (B, C), 9 bytes of each category: adding never waits.
+    """
+
+    def __init__(self, num_categories: int, device: torch.device) -> None:
+        self._device = exact_device(device)
+        shape = (0, num_categories)
+        self._targets = [torch.empty(shape, dtype=torch.bool, device=self._device)]
+        self._probabilities = [torch.empty(shape, dtype=torch.float64, device=self._device)]
+
+    @torch.no_grad()
+    def add(self, logits: Tensor, targets: Tensor) -> None:
+        """Add a batch of logits and targets, (B, C)."""
+        self._targets.append(targets.to(self._device) > 0.5)
+        self._probabilities.append(logits.to(self._device).double().sigmoid())
+
+    def outcomes(self) -> MultiLabelOutcomes:
+        """Return the outcomes of all batches, in their order. Waits for the device."""
+        targets = torch.cat(self._targets).numpy(force=True)
+        probabilities = torch.cat(self._probabilities).numpy(force=True)
+        return multi_label_outcomes(targets, probabilities, [DEFAULT] * targets.shape[1])

@@ -46,6 +46,8 @@ def show_epoch(plan: Plan, state: State) -> None:
         f"validation loss {record['Valid loss']:.4f}",
         f"top-1 {record['Top 1 accuracy']:.1%}",
     ]
+    if "Mean average precision" in record:
+        facts.append(f"mAP {record['Mean average precision']:.1%}")
     if state.best.epoch == record["epoch"]:
         facts.append("best")
     if len(plan.inputs.categories) > TOP_K:  # otherwise it is always 100 %

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from train_pytorch_model.evaluation.metrics import Outcomes
+from train_pytorch_model.evaluation.multi_label import MultiLabelOutcomes
 from train_pytorch_model.evaluation.time_budget import EpochTimes, TimeBudget, budget_of
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.inputs.unreadable_images import (
@@ -29,7 +30,7 @@ from train_pytorch_model.training.margins import Margins
 from train_pytorch_model.training.metrics import Metrics, Sums
 from train_pytorch_model.training.plan import Plan
 
-VERSION = 4  # of `State.values`
+VERSION = 5  # of `State.values`
 
 
 @dataclass
@@ -78,7 +79,7 @@ class ImageResults:
     """One process's results for each of its validation images."""
 
     indices: np.ndarray  # (N,), int64: indices of the images in the given validation dataset
-    outcomes: Outcomes  # the outcomes of these N images
+    outcomes: Outcomes | MultiLabelOutcomes  # the outcomes of these N images
     logits: np.ndarray  # (N, C), float32; (0, C) if they would take too much memory
     unreadable: dict[int, str]  # images that could not be read: index → reason
 
@@ -155,6 +156,8 @@ class State:
         sums."""
         self.validated: Metrics | None = None
         """The validation of the open epoch, once it is complete."""
+        self.validated_further: Mapping[str, float] = {}
+        """Metrics of that validation that only the task of the run has, by their names."""
         self.results: dict[int, ImageResults] = {}
         """By epoch: the open one's and the best one's. Not saved: they are computed from the
         weights."""
@@ -242,6 +245,7 @@ class State:
             "Top 1 accuracy": validated.top1,
             "Top 5 accuracy": validated.top5,
             "Learning rate": trained.lr,
+            **self.validated_further,
         }
         progress.history.append(record)
         times = EpochTimes(

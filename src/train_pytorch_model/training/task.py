@@ -1,18 +1,33 @@
 """What the labels of images mean to training: chosen once, from the data, and passed down."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from train_pytorch_model.distributed.world import World
+from train_pytorch_model.evaluation.metrics import Outcomes, join
+from train_pytorch_model.evaluation.multi_label import (
+    MultiLabelOutcomes,
+    average_precisions,
+    mean_of,
+)
+from train_pytorch_model.evaluation.thresholds import fit_thresholds
 from train_pytorch_model.inputs.opening import TrainingInputs
-from train_pytorch_model.training.loss import LossSum, make_loss
-from train_pytorch_model.training.margins import margins_of
-from train_pytorch_model.training.metrics import ranks_of
-from train_pytorch_model.training.outcomes import OutcomeRows
+from train_pytorch_model.training.loss import (
+    LossSum,
+    base_rates,
+    make_loss,
+    make_multi_label_loss,
+    positive_weights,
+)
+from train_pytorch_model.training.margins import label_margins_of, margins_of
+from train_pytorch_model.training.metrics import best_ranks_of, ranks_of
+from train_pytorch_model.training.outcomes import MultiLabelRows, OutcomeRows
 
 
 @dataclass(frozen=True)
@@ -21,6 +36,8 @@ class Task(ABC):
 
     Logits are (B, C). Targets are those of a batch, after any CutMix.
     """
+
+    top1_name = "accuracy"  # of an epoch's `top1`, for the log
 
     num_categories: int
     loss_sum: LossSum  # of training
@@ -38,8 +55,29 @@ class Task(ABC):
         """Return how surely the given labels are preferred: (2, B), int32, see `margins`."""
 
     @abstractmethod
-    def collect_outcomes(self, device: torch.device) -> OutcomeRows:
+    def collect_outcomes(self, device: torch.device) -> OutcomeRows | MultiLabelRows:
         """Return what collects the outcomes of the images of a pass."""
+
+    def further_metrics(
+        self,
+        outcomes: Outcomes | MultiLabelOutcomes,  # noqa: ARG002
+        world: World,  # noqa: ARG002
+    ) -> Mapping[str, float]:
+        """Return metrics of a validation that only this task has, by their names. Collective."""
+        return {}
+
+    def decide(
+        self, outcomes: Outcomes | MultiLabelOutcomes
+    ) -> tuple[Outcomes | MultiLabelOutcomes, np.ndarray | None]:
+        """Return validation outcomes as the model will answer them, and its thresholds (C,).
+
+        There are no thresholds if the most probable category is the answer.
+        """
+        return outcomes, None
+
+    def initial_bias(self) -> Tensor | None:
+        """Return what the bias of a new last layer starts from, (C,); None for zeros."""
+        return None
 
     @abstractmethod
     def as_probabilities(self, targets: Tensor) -> Tensor:
@@ -67,6 +105,60 @@ class SingleLabel(Task):
         return probabilities.scatter_(1, targets.unsqueeze(1), 1.0)
 
 
+@dataclass(frozen=True)
+class MultiLabel(Task):
+    """Each image has any number of categories; its targets are which ones, (B, C), float32."""
+
+    top1_name = "top-1 accuracy"
+
+    bias: Tensor  # (C,), the log-odds of the base rates
+
+    def validation_loss_sum(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(logits, targets, reduction="sum")
+
+    def ranks(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return best_ranks_of(logits, targets)
+
+    def margins(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return label_margins_of(logits, targets)
+
+    def collect_outcomes(self, device: torch.device) -> MultiLabelRows:
+        return MultiLabelRows(self.num_categories, device)
+
+    def as_probabilities(self, targets: Tensor) -> Tensor:
+        return targets
+
+    def further_metrics(
+        self, outcomes: Outcomes | MultiLabelOutcomes, world: World
+    ) -> Mapping[str, float]:
+        parts = world.gather_on_main([outcomes])
+        metrics: dict[str, float] = {}
+        if world.is_main:
+            joined = join(parts)
+            assert isinstance(joined, MultiLabelOutcomes)
+            precisions = average_precisions(joined.targets, joined.probabilities)
+            metrics["Mean average precision"] = mean_of(precisions)
+        return dict(world.broadcast(metrics))
+
+    def decide(
+        self, outcomes: Outcomes | MultiLabelOutcomes
+    ) -> tuple[Outcomes | MultiLabelOutcomes, np.ndarray | None]:
+        assert isinstance(outcomes, MultiLabelOutcomes)
+        thresholds, answered = fit_thresholds(outcomes.targets, outcomes.probabilities)
+        return replace(outcomes, answered=answered), thresholds
+
+    def initial_bias(self) -> Tensor | None:
+        return self.bias
+
+
 def choose_task(inputs: TrainingInputs, world: World) -> Task:
     """Return the task of the training images."""
-    return SingleLabel(len(inputs.categories), make_loss(inputs, world))
+    num_categories = len(inputs.categories)
+    if not inputs.training.is_multi_label:
+        return SingleLabel(num_categories, make_loss(inputs, world))
+    rates = base_rates(inputs)
+    odds = rates / (1 - rates)
+    if inputs.recipe.balance_classes:
+        odds = odds * positive_weights(inputs)
+    bias = torch.tensor(np.log(odds), dtype=torch.float32)
+    return MultiLabel(num_categories, make_multi_label_loss(inputs, world), bias)

@@ -103,7 +103,13 @@ def test_roboflow_has_a_column_for_each_category(root: Path) -> None:
         table(root / part / "_classes.csv", [("filename", " cat", " dog"), *marks])
     assert split_of(root) == expected
     table(root / "test" / "_classes.csv", [("filename", "cat", "dog"), ("test1.jpg", 1, 1)])
-    assert "_classes.csv:2: it has several categories (cat, dog)" in refused(root)
+    # One row with both makes all parts lists.
+    split = split_of(root)
+    assert split["test/test1.jpg"] == ("cat; dog", "test")
+    assert split["train/train0.jpg"] == expected["train/train0.jpg"]
+    parts = open_parts(root, 1, TableOptions())
+    assert parts.training.is_multi_label
+    assert parts.validation.is_multi_label
 
 
 def test_roboflow_has_folders_of_categories_in_folders_of_parts(root: Path) -> None:

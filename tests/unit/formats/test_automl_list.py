@@ -169,9 +169,9 @@ def test_the_lookups_of_a_very_deep_url_are_limited(
         ({"url": "a.jpg"}, 'no string under "image_url".'),
         ({"image_url": 7}, 'no string under "image_url".'),
         (
-            {"image_url": "a.jpg", "label": ["x", "y"]},
-            "its label is a list: multi-label data and boxes are not supported. One string is"
-            " expected.",
+            {"image_url": "a.jpg", "label": [{"topX": 0.1}]},
+            "its label is {'topX': 0.1}, and boxes and other objects are not supported. A category"
+            " or a list of categories is expected.",
         ),
         ({"image_url": "a.jpg", "label": True}, "its label is True; a string is expected."),
         ({"image_url": "a.jpg", "label": 1.5}, "its label is 1.5; a string is expected."),

@@ -1,0 +1,48 @@
+"""What a model answers, by the probabilities of its categories. Imports no torch."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+SEPARATOR = "; "  # of the categories of an answer, as text
+
+
+class Answers(ABC):
+    """Abstract. From probabilities to answers."""
+
+    @abstractmethod
+    def marks(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return which categories are answered, (B, C), bool, by probabilities (B, C)."""
+
+    def lists(self, probabilities: np.ndarray, categories: tuple[str, ...]) -> list[list[str]]:
+        """Return the categories that are answered for each of B images, by class index."""
+        return [
+            [categories[index] for index in np.flatnonzero(row)]
+            for row in self.marks(probabilities)
+        ]
+
+    def texts(self, probabilities: np.ndarray, categories: tuple[str, ...]) -> list[str]:
+        """Return the answer for each of B images as text; empty for none of the categories."""
+        return [SEPARATOR.join(names) for names in self.lists(probabilities, categories)]
+
+
+@dataclass(frozen=True)
+class OneCategory(Answers):
+    """The most probable category; of equal ones, the first."""
+
+    def marks(self, probabilities: np.ndarray) -> np.ndarray:
+        marks = np.zeros(probabilities.shape, dtype=bool)
+        marks[np.arange(len(probabilities)), probabilities.argmax(axis=1)] = True
+        return marks
+
+
+@dataclass(frozen=True)
+class AnyCategories(Answers):
+    """All categories that are at least as probable as their thresholds; there may be none."""
+
+    thresholds: tuple[float, ...]  # by class index
+
+    def marks(self, probabilities: np.ndarray) -> np.ndarray:
+        marks: np.ndarray = probabilities >= np.asarray(self.thresholds)
+        return marks
