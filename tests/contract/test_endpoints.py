@@ -151,10 +151,10 @@ def test_azure_validates_the_sweep(loaded: dict[str, Any]) -> None:
 
 def test_the_sweep_covers_every_training_parameter_and_searches_no_seed() -> None:
     given = {*NODE["inputs"], *NODE["search_space"]}
-    assert given == set(TRIAL["inputs"]) - {"from_scratch"}
+    assert given == set(TRIAL["inputs"]) - {"from_scratch", "corrections", "minutes"}
     assert {*TrainConfig().as_params()} - given == {"print_frequency"}
     assert "random_seed" in NODE["inputs"]
-    assert set(NODE["search_space"]["architecture"]["values"]) <= set(FAMILY_OF)
+    assert NODE["inputs"]["architecture"] in FAMILY_OF  # a race chooses it better than a sweep
     assert not set(NODE["inputs"]) & set(NODE["search_space"])
     assert list(NODE["outputs"]) == list(SWEEP["outputs"]) == [MODEL_OUTPUT]
 

@@ -45,6 +45,8 @@ class RaceRecord(msgspec.Struct, frozen=True, kw_only=True):
     accuracy_interval: tuple[float, float]
     strength: float  # of the penalty of the solved classifier
     temperature: float  # which is part of it
+    # What the last layer is multiplied by when fine-tuning starts from it, see `softening`.
+    softening: float
     epochs: int  # of fine-tuning for which there is time; 0 for none
 
 

@@ -58,7 +58,13 @@ from train_pytorch_model.publishing.solved_model import write_solved_model
 from train_pytorch_model.quality.choice import Entry, choose, nested_hits
 from train_pytorch_model.quality.near_duplicates import find_pairs, look_like_known
 from train_pytorch_model.quality.perceptual_hash import read_image_hashes
-from train_pytorch_model.quality.solved_classifier import OutOfFold, losses_of, out_of_fold, solve
+from train_pytorch_model.quality.solved_classifier import (
+    OutOfFold,
+    losses_of,
+    out_of_fold,
+    softening,
+    solve,
+)
 from train_pytorch_model.stories.init_model import initialize
 from train_pytorch_model.stories.race_candidates import Opened, Racer, open_candidates
 
@@ -353,6 +359,11 @@ class _Race:
             accuracy_interval=confidence_interval(accuracy, len(hits)),
             strength=final.predicted.strength,
             temperature=temperature,
+            softening=softening(
+                solved.logits(final.features[is_training]) / temperature,
+                targets[is_training],
+                float(losses_of(logits / temperature, targets).mean()),
+            ),
             epochs=0 if is_frozen else self._epochs(plan, final.computed.speed, pool),
         )
         write_solved_model(target, inputs, solved, temperature, record, probabilities)

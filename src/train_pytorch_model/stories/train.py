@@ -152,6 +152,9 @@ def validate_start(engine: Engine, state: State, batches: Batches, saver: Saver)
             saver.after_validation_batch()
             bar.advance()
     state.close_start(engine.network)
+    if engine.plan.inputs.race:
+        engine.soften_head(engine.plan.inputs.race.softening)
+    saver.after_epoch()
     metrics = state.best.metrics
     paragraph(
         f"The solved classifier: validation loss {metrics.loss:.4f}, top-1 {metrics.top1:.1%}"
