@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from train_pytorch_model.image_classifier.classifier import ImageClassifier
+    from train_pytorch_model.stories.watch import Watched
 
 AnyPath = str | os.PathLike[str]
 
@@ -127,7 +128,9 @@ class Model:
         except MalformedFileError as error:
             raise self._directory.error(str(error), MOVED_HINT) from error
 
-    def predict(self, images: ImageLike | Iterable[ImageLike]) -> "pd.DataFrame":
+    def predict(
+        self, images: ImageLike | Iterable[ImageLike], *, watch: bool = False
+    ) -> "pd.DataFrame":
         """Return a table with the predictions for one or many images.
 
         They are files, folders of files, the bytes of files, open files, PIL images, arrays or
@@ -140,7 +143,7 @@ class Model:
         writes them. Of a model of images with any number of categories, the label is a list of
         them, and the probability that of the most probable one. What cannot be read or taken has no
         label, and the reason in `error`; raises `ParameterError` for such an image if it is the
-        only one.
+        only one. With `watch`, the table has what `model.watch` compares, too.
 
         A large JPEG is decoded at a fraction of its size, and its pixels as an array are averaged
         instead: the same photograph's probabilities differ by about 0.002.
@@ -148,18 +151,28 @@ class Model:
         import pandas as pd
 
         from train_pytorch_model.image_classifier.classifier import ImageClassifier, best_device
-        from train_pytorch_model.inference.given_images import given_images, read_image
+        from train_pytorch_model.image_classifier.seen import SEEN
+        from train_pytorch_model.inference.given_images import (
+            given_images,
+            given_shape,
+            read_image,
+        )
 
         names = []
+        shapes = []
 
         def read() -> Iterator[Image.Image | str]:
             for image in given_images(images):
                 names.append(image.name)
-                yield read_image(image, self._spec.framing)
+                found = read_image(image, self._spec.framing)
+                shapes.append(given_shape(image, found) if watch else (np.nan, np.nan))
+                yield found
 
         if self._classifier is None:
             self._classifier = ImageClassifier(self._spec, self._network, best_device())
-        rows, _, errors = self._classifier.classify(read())
+        classified = self._classifier.classify(read())
+        rows = classified.probabilities
+        errors = classified.errors
         answers = self._spec.answers.lists(rows, self.categories)
         is_one = self._spec.thresholds is None
         labels = [
@@ -173,7 +186,32 @@ class Model:
             table[PROBABILITY_PREFIX + category] = rows[:, index]
         if any(error is not None for error in errors):
             table["error"] = errors
+        if watch:
+            values = (classified.energies, classified.brightness, *np.reshape(shapes, (-1, 2)).T)
+            table |= dict(zip(SEEN, values, strict=True))
         return pd.DataFrame(table)
+
+    def watch(
+        self, tables: "AnyPath | pd.DataFrame | Iterable[AnyPath | pd.DataFrame]"
+    ) -> "Watched":
+        """Tell whether new images are like the validation images; estimate the accuracy on them.
+
+        Tables are directories that `score` has written, and answers of `predict` or of a served
+        model with the parameter `watch`, as files or DataFrames. Raises `InvalidDatasetError`, and
+        `InvalidModelDirectoryError` for a model that has not kept what its images were like.
+        """
+        import pandas as pd
+
+        from train_pytorch_model.stories.watch import read_tables, watch
+
+        is_one = isinstance(tables, str | os.PathLike | pd.DataFrame)
+        given = [tables] if is_one else list(tables)
+        parts = [
+            table if isinstance(table, pd.DataFrame) else path_of("tables", table)
+            for table in given
+        ]
+        with shown_on_console(quiet=True):
+            return watch(self._directory, read_tables(parts, self.categories))
 
     def evaluate(
         self,

@@ -80,7 +80,7 @@ def test_a_scored_dataset_is_a_data_frame_directory_with_the_same_rows(
     output = tmp_path / "scores"
     score(trained.output, folders / "validation", output)
     assert {path.name for path in output.iterdir()} == {
-        *("_meta.yaml", "_data.parquet", "_samples.json", "schema", "scores.csv")
+        *("_meta.yaml", "_data.parquet", "_samples.json", "schema", "scores.csv", "seen.parquet")
     }
     assert yaml.safe_load((output / "_meta.yaml").read_text())["type"] == "DataFrameDirectory"
     table = pd.read_parquet(output / "_data.parquet")

@@ -114,7 +114,7 @@ def test_a_trained_directory_is_complete(trained: Trained) -> None:
             "report.html",
             "model_card.md",
         ),
-        *("image_hashes.bin", "known.json", "azureml_model.yaml"),
+        *("image_hashes.bin", "known.json", "histograms.json", "azureml_model.yaml"),
     }
     assert [path.name for path in trained.output.parent.iterdir()] == [trained.output.name]
     meta = yaml.safe_load((trained.output / "_meta.yaml").read_text())

@@ -14,6 +14,7 @@ from train_pytorch_model.commands.split import Split
 from train_pytorch_model.commands.submit import Submit
 from train_pytorch_model.commands.train import Train
 from train_pytorch_model.commands.transform import InitTransformation, Transform
+from train_pytorch_model.commands.watch import Watch
 
 VERBS: Mapping[str, type[Command]] = {
     "train": Train,
@@ -21,6 +22,7 @@ VERBS: Mapping[str, type[Command]] = {
     "init-model": InitModel,
     "score": Score,
     "evaluate": Evaluate,
+    "watch": Watch,
     "export": Export,
     "submit": Submit,
     "convert": Convert,

@@ -42,6 +42,7 @@ EVALUATED = "EvaluationDirectory"
 SCORED = "DataFrameDirectory"
 IMAGES = "ImageDirectory"
 TRANSFORMATION = "TransformationDirectory"
+WATCHED = "WatchDirectory"
 NOUNS = {
     TRAINED: "model",
     UNTRAINED: "untrained model",
@@ -49,6 +50,7 @@ NOUNS = {
     SCORED: "scored dataset",
     IMAGES: "image directory",
     TRANSFORMATION: "transformation",
+    WATCHED: "result of watch",
 }
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from .architectures import build, head_of
 from .predictions import energies_of
+from .seen import brightness_of
 from .spec import ClassifierSpec
 from .weights import fold_extra_head, read_state_dict
 
@@ -65,6 +67,16 @@ def activation_of(spec: ClassifierSpec) -> nn.Module:
     return nn.Softmax(dim=1) if spec.thresholds is None else nn.Sigmoid()
 
 
+@dataclass(frozen=True)
+class Classified:
+    """What a classifier says of N images; NaN for what cannot be read."""
+
+    probabilities: np.ndarray  # (N, C), float64
+    energies: np.ndarray  # (N,), float64: how unlike the training images they are
+    brightness: np.ndarray  # (N,), float64, 0 to 1
+    errors: Sequence[str | None]  # why an image cannot be read; None for one that can
+
+
 class ImageClassifier:
     """Maps images to probabilities, in float32 whatever the training precision was."""
 
@@ -110,36 +122,34 @@ class ImageClassifier:
             probabilities, energies = self.predict(pixels)
         return features[0].numpy(force=True), probabilities, energies
 
-    def classify(
-        self, images: Iterable[Image.Image | str]
-    ) -> tuple[np.ndarray, np.ndarray, list[str | None]]:
+    def classify(self, images: Iterable[Image.Image | str]) -> Classified:
         """Predict N RGB images of any size, of which at most a batch is in memory.
 
-        A text in place of an image is the reason why it cannot be read. Returns probabilities (N,
-        categories) and energies (N,), as `predict` does, NaN for what cannot be read; and the
-        reasons, None for an image.
+        A text in place of an image is the reason why it cannot be read.
         """
         remaining = iter(images)
         reasons: list[str | None] = []
         probabilities = [np.empty((0, len(self.spec.categories)))]
-        energies = [np.empty(0)]
+        values = [np.empty((0, 2))]
         while batch := list(islice(remaining, BATCH_SIZE)):
             reasons += [image if isinstance(image, str) else None for image in batch]
-            batch_probabilities, batch_energies = self._classify_batch(batch)
+            batch_probabilities, batch_values = self._classify_batch(batch)
             probabilities.append(batch_probabilities)
-            energies.append(batch_energies)
-        return np.concatenate(probabilities), np.concatenate(energies), reasons
+            values.append(batch_values)
+        energies, brightness = np.concatenate(values).T
+        return Classified(np.concatenate(probabilities), energies, brightness, reasons)
 
     def _classify_batch(self, batch: Sequence[Image.Image | str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return probabilities (B, C) and energies (B,), NaN for what is no image."""
+        """Return probabilities (B, C); energies and brightness (B, 2); NaN for what is no image."""
         probabilities = np.full((len(batch), len(self.spec.categories)), np.nan)
-        energies = np.full(len(batch), np.nan)
+        values = np.full((len(batch), 2), np.nan)
         is_image = [not isinstance(image, str) for image in batch]
-        pixels = [self.spec.framing.apply(image) for image in batch if not isinstance(image, str)]
-        if pixels:
-            predicted = self.predict(torch.from_numpy(np.stack(pixels)))
-            probabilities[is_image], energies[is_image] = predicted
-        return probabilities, energies
+        frames = [self.spec.framing.apply(image) for image in batch if not isinstance(image, str)]
+        if frames:
+            pixels = torch.from_numpy(np.stack(frames))
+            probabilities[is_image], energies = self.predict(pixels)
+            values[is_image] = np.column_stack([energies, brightness_of(pixels)])
+        return probabilities, values
 
 
 @contextmanager

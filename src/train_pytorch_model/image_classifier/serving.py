@@ -5,13 +5,15 @@ MLflow calls `_load_pyfunc` in the directory's copy of this code.
 Input: a column `image`, each value an image file, base64-encoded or as bytes, and optionally a
 column `name`. Output, row by row: the name, if names were given; the columns of a scored dataset,
 `Scored Probabilities_<category>` for each category and `Scored Labels`; `error`, why an image has
-neither. Where images have any number of categories, the label is a list.
+neither; with the parameter `watch`, the columns of `seen`. Where images have any number of
+categories, the label is a list.
 """
 
 import base64
 import io
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,10 @@ import pandas as pd
 from PIL import Image
 
 from . import predictions
-from .classifier import ImageClassifier, best_device
+from .classifier import Classified, ImageClassifier, best_device
 from .decoding import UnreadableImageError
 from .pixels import read_pixels
+from .seen import SEEN, WATCH, shape_of
 from .spec import ClassifierSpec, Framing
 
 MAX_ROWS = 100_000
@@ -43,7 +46,8 @@ class ServedClassifier:
         """Return predictions, row by row; an image that cannot be read has an `error` instead.
 
         With a `known_fraction` below 1 in `params`, the label of an image that is less like the
-        training images than that fraction of the validation images is `unknown`.
+        training images than that fraction of the validation images is `unknown`. With `watch`, the
+        table has what the model saw in the images, too.
 
         If no image can be read, the request is refused: see `_refuse`. Memory is bounded by that of
         a batch.
@@ -70,15 +74,30 @@ class ServedClassifier:
                 f"There is no answer with the parameter `{predictions.KNOWN_FRACTION}`: {error}"
             )
         images = (_read(value, spec.framing) for value in values)
-        probabilities, energies, errors = self._classifier.classify(images)
+        classified = self._classifier.classify(images)
+        errors = classified.errors
         if values and all(errors):
             return _refuse(
                 f"None of the images can be read ({len(values):,} given). The first: {errors[0]}."
             )
         names = model_input.get(predictions.NAME_COLUMN)
-        table = _table(probabilities, spec, errors, names)
-        table.loc[energies > threshold, predictions.LABEL_COLUMN] = predictions.UNKNOWN_LABEL
+        table = _table(classified.probabilities, spec, errors, names)
+        is_unknown = classified.energies > threshold
+        table.loc[is_unknown, predictions.LABEL_COLUMN] = predictions.UNKNOWN_LABEL
+        if (params or {}).get(WATCH):
+            _add_seen(table, classified, values)
         return table
+
+
+def _add_seen(table: pd.DataFrame, classified: Classified, values: Sequence[object]) -> None:
+    """Add what was seen in the images, null for what is none."""
+    shapes = np.full((len(values), 2), np.nan)
+    for row, value in enumerate(values):
+        if classified.errors[row] is None:
+            shapes[row] = shape_of(io.BytesIO(_file_of(value)))
+    columns = (classified.energies, classified.brightness, *shapes.T)
+    for name, numbers in zip(SEEN, columns, strict=True):
+        table[name] = pd.Series(numbers).astype(object).where(np.isfinite(numbers), None)
 
 
 def _read(value: object, framing: Framing) -> Image.Image | str:
@@ -127,7 +146,7 @@ def _decode_base64(value: str) -> bytes:
 def _table(
     probabilities: np.ndarray,
     spec: ClassifierSpec,
-    errors: list[str | None],
+    errors: Sequence[str | None],
     names: pd.Series | None,
 ) -> pd.DataFrame:
     """Return the predictions, row by row.

@@ -19,6 +19,7 @@ from train_pytorch_model.errors import InvalidDatasetError, ParameterError
 from train_pytorch_model.image_classifier.colours import Colours
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, upright_rgb
 from train_pytorch_model.image_classifier.pixels import read_pixels, reduce
+from train_pytorch_model.image_classifier.seen import shape_of
 from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.image_classifier.unidentified import File
 from train_pytorch_model.inference.arrays import NotAnImageError, image_of
@@ -73,6 +74,20 @@ def read_image(image: GivenImage, framing: Framing) -> Image.Image | str:
         if image.is_alone:
             raise ParameterError(problem) from error
         return problem
+
+
+def given_shape(image: GivenImage, read: Image.Image | str) -> tuple[float, float]:
+    """Return the aspect ratio and the pixels of a given image, which was read; NaN if unknown.
+
+    Pixels are those of a file: what came as pixels may be reduced.
+    """
+    if isinstance(read, str):
+        return np.nan, np.nan
+    if isinstance(image.value, str | os.PathLike):
+        return shape_of(Path(image.value))
+    if isinstance(image.value, bytes):
+        return shape_of(io.BytesIO(image.value))
+    return read.width / read.height, np.nan
 
 
 def _array_of(value: object) -> np.ndarray | None:

@@ -20,6 +20,7 @@ from train_pytorch_model.distributed.world import World
 from train_pytorch_model.evaluation.time_budget import duration
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.classifier import BATCH_SIZE, ImageClassifier
+from train_pytorch_model.image_classifier.seen import brightness_of
 from train_pytorch_model.inputs.scoring import ScoringInputs
 from train_pytorch_model.inputs.unreadable_images import (
     list_unreadable_images,
@@ -44,6 +45,7 @@ class PredictedBatch:
     # (B, F), float32: what the last layer gets of each image; (0, 0) for no images.
     features: np.ndarray
     energies: np.ndarray  # (B,), float64: how unlike the training images they are
+    brightness: np.ndarray  # (B,), float64, 0 to 1
     unreadable: dict[int, str]  # images that are not in the batch: index → reason
     # (B, 16), uint8: the perceptual hashes of the images; zeros if they are not wanted.
     hashes: np.ndarray
@@ -153,9 +155,11 @@ def _predict_local_images(
         features = np.empty((0, 0))
         probabilities = np.empty((0, len(classifier.spec.categories)))
         energies = np.empty(0)
+        brightness = np.empty(0)
         if len(batch.indices):
             pixels = batch.images.permute(0, 2, 3, 1)  # (B, H, W, 3)
             features, probabilities, energies = classifier.predict_with_features(pixels)
+            brightness = brightness_of(pixels)
         hashes = np.zeros((len(batch.indices), NUM_BYTES), np.uint8)
         if len(caches.hashes):
             hashes = caches.hashes[images.rows[batch.indices]]
@@ -164,6 +168,7 @@ def _predict_local_images(
             probabilities=probabilities,
             features=features,
             energies=energies,
+            brightness=brightness,
             unreadable=batch.unreadable,
             hashes=hashes,
         )

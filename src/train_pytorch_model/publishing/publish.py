@@ -8,6 +8,7 @@ from pathlib import Path
 from shutil import disk_usage, rmtree
 from typing import Any
 
+import msgspec
 from torch import Tensor
 
 from train_pytorch_model.datasets.one_folder import Parts
@@ -16,6 +17,7 @@ from train_pytorch_model.errors import OutputDirectoryError
 from train_pytorch_model.evaluation.multi_label import AnyEvaluation
 from train_pytorch_model.formats import schema, trained_directory, writing
 from train_pytorch_model.formats.corrections import CORRECTIONS
+from train_pytorch_model.formats.histograms import HISTOGRAMS
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.model_directory import MODEL, write_spec
 from train_pytorch_model.formats.outputs import unfinished_error, writing_directory
@@ -45,6 +47,7 @@ from train_pytorch_model.machine.console import logger
 from train_pytorch_model.publishing.examine import Examination
 from train_pytorch_model.publishing.model_card import write_mlflow_model
 from train_pytorch_model.publishing.run import Run
+from train_pytorch_model.publishing.validation_histograms import validation_histograms
 from train_pytorch_model.quality.perceptual_hash import IMAGE_HASHES
 from train_pytorch_model.training.plan import Plan
 from train_pytorch_model.training.state import State
@@ -156,7 +159,7 @@ def _build(root: Path, plan: Plan, state: State, examination: Examination | None
         writing.write_csv(root / UNREADABLE_IMAGES, rows)
     trained_directory.write_metrics(root / trained_directory.METRICS, state.progress.history)
     if examination:
-        _write_examination(root, examination)
+        _write_examination(root, examination, inputs)
     return meta
 
 
@@ -210,10 +213,12 @@ def _write_spec(root: Path, inputs: TrainingInputs, spec: ClassifierSpec) -> dic
     )
 
 
-def _write_examination(root: Path, examination: Examination) -> None:
+def _write_examination(root: Path, examination: Examination, inputs: TrainingInputs) -> None:
     """Write what later tells whether images are like those of the training, and the tables."""
     if len(examination.energies):
         (root / KNOWN).write_text(known_json(examination.energies), encoding="ascii")
+        histograms = validation_histograms(examination.evaluated, examination.energies, inputs.spec)
+        (root / HISTOGRAMS).write_bytes(msgspec.json.encode(histograms))
     for name, table in examination.tables.items():
         (root / name).write_text(table, encoding="utf-8")
     if examination.training_hashes.any():

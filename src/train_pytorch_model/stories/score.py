@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 
 from train_pytorch_model.config.wording import parameter
@@ -15,13 +16,16 @@ from train_pytorch_model.distributed.world import World
 from train_pytorch_model.errors import InvalidDatasetError, ParameterError
 from train_pytorch_model.formats import data_frame_directory as tables
 from train_pytorch_model.formats.image_directory import ImageDirectory
-from train_pytorch_model.formats.listing import UNLABELLED, comparable
+from train_pytorch_model.formats.listing import UNLABELLED, comparable, evenly_spaced
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.reading import MalformedFileError
+from train_pytorch_model.formats.seen_images import SEEN_IMAGES, seen_table
 from train_pytorch_model.image_classifier.predictions import UNKNOWN_LABEL
+from train_pytorch_model.image_classifier.seen import shape_of
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inference.explain import explain
 from train_pytorch_model.inference.predict import PredictedBatch, predict, report_unreadable_images
+from train_pytorch_model.inputs.headers import MAX_HEADERS
 from train_pytorch_model.inputs.scoring import ScoringInputs
 from train_pytorch_model.networks.build import build_model
 from train_pytorch_model.quality.to_label import Candidate, MostUncertain, write_to_label
@@ -139,7 +143,9 @@ def _write_scores(
             inputs.spec.answers,
         ) as writer,
         tables.RowGroups(root / tables.EMBEDDINGS, tables.EMBEDDINGS_GROUP_BYTES) as embeddings,
+        tables.RowGroups(root / SEEN_IMAGES, tables.EMBEDDINGS_GROUP_BYTES) as seen,
     ):
+        shapes = _Shapes(images)
         rows = _Rows(images)
         for batch in batches:
             unreadable |= batch.unreadable
@@ -152,6 +158,7 @@ def _write_scores(
                 writer.write(names, values, batch.probabilities, originals, is_unknown)
             except MalformedFileError as error:
                 raise InvalidDatasetError(images.title, str(error)) from error
+            seen.write(_seen_table(names, batch, categories, shapes.read(batch.indices)))
             if options.embeddings:
                 tables.write_embeddings(embeddings, names, batch.features, options.embeddings)
             if options.num_to_label:
@@ -189,6 +196,37 @@ class _Rows:
         rows = (next(row for number, row in self._rows if number == index) for index in indices)
         originals, values = zip(*rows, strict=True)
         return originals, values
+
+
+class _Shapes:
+    """The aspect ratios and sizes of an even sample of the images, by their headers."""
+
+    def __init__(self, images: ImageDirectory) -> None:
+        self._images = images
+        self._sample = set(evenly_spaced(len(images), MAX_HEADERS).tolist())
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        """Return the aspect ratio and the pixels of images: (B, 2), float64, NaN if not sampled."""
+        shapes = np.full((len(indices), 2), np.nan)
+        for row, index in enumerate(indices.tolist()):
+            if index in self._sample:
+                shapes[row] = shape_of(self._images.path(index))
+        return shapes
+
+
+def _seen_table(
+    names: Sequence[str], batch: PredictedBatch, categories: Sequence[str], shapes: np.ndarray
+) -> pa.Table:
+    """Return what the model saw in the images of a batch, whose shapes are (B, 2)."""
+    predicted = batch.probabilities.argmax(axis=1)
+    features = {
+        "confidence": batch.probabilities.max(axis=1),
+        "energy": batch.energies,
+        "brightness": batch.brightness,
+        "aspect_ratio": shapes[:, 0],
+        "pixels": shapes[:, 1],
+    }
+    return seen_table(names, [categories[index] for index in predicted], features)
 
 
 def _count(

@@ -14,6 +14,7 @@ import yaml
 
 from train_pytorch_model.image_classifier import predictions
 from train_pytorch_model.image_classifier.architectures import is_of_timm
+from train_pytorch_model.image_classifier.seen import WATCH
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.tracking import load_image_classifier
 from train_pytorch_model.tracking.mlflow_logs import hush_mlflow
@@ -109,7 +110,10 @@ def _signature(spec: ClassifierSpec) -> "ModelSignature":
         ColSpec(label, predictions.LABEL_COLUMN),
         ColSpec("string", predictions.ERROR_COLUMN),
     ]
-    params = [ParamSpec(predictions.KNOWN_FRACTION, "double", 1.0)]
+    params = [
+        ParamSpec(predictions.KNOWN_FRACTION, "double", 1.0),
+        ParamSpec(WATCH, "boolean", False),
+    ]
     return ModelSignature(Schema([*inputs]), Schema([*outputs]), ParamSchema(params))
 
 

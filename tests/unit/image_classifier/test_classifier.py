@@ -75,10 +75,13 @@ def test_features_are_what_the_last_layer_makes_the_logits_of(architecture: str)
 def test_images_of_any_size_and_number_are_classified(resnet18: nn.Module) -> None:
     model = classifier(resnet18)
     images = [Image.new("RGB", (16 + index % 3, 20), (index, 0, 0)) for index in range(70)]
-    together, energies, reasons = model.classify([*images[:3], "damaged", *images[3:]])
+    classified = model.classify([*images[:3], "damaged", *images[3:]])
+    together = classified.probabilities
+    energies = classified.energies
+    reasons = classified.errors
     assert together.shape == (71, 3)
-    assert together[70] == pytest.approx(model.classify(images[69:])[0][0], abs=1e-5)
+    assert together[70] == pytest.approx(model.classify(images[69:]).probabilities[0], abs=1e-5)
     assert np.isnan(together).all(axis=1).nonzero()[0].tolist() == [3]
     assert np.isnan(energies).nonzero()[0].tolist() == [3]
     assert reasons == [None] * 3 + ["damaged"] + [None] * 67
-    assert model.classify([])[0].shape == (0, 3)
+    assert model.classify([]).probabilities.shape == (0, 3)

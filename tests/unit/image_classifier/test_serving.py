@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from mlflow.exceptions import MlflowException
+from PIL import Image
 from tests.painting import encode, paint
 
 from train_pytorch_model.image_classifier import serving
@@ -169,6 +170,19 @@ def test_images_unlike_the_known_ones_are_unknown_if_asked(tmp_path: Path) -> No
         served.predict(table, {"known_fraction": 2})
     with pytest.raises(MlflowException, match=r"no known\.json"):
         ServedClassifier(Classifier(), tmp_path / "x").predict(table, {"known_fraction": 0.5})
+
+
+def test_what_was_seen_is_in_the_answer_if_asked(tmp_path: Path) -> None:
+    white = encode(Image.new("RGB", (40, 20), "white"), "PNG")
+    table = pd.DataFrame({"image": pd.Series([white, b"damaged"], dtype=object)})
+    served = ServedClassifier(Classifier(), tmp_path)
+    plain = served.predict(table)
+    asked = served.predict(table, {"watch": True})
+    seen = asked.columns.difference(plain.columns)
+    assert set(seen) == {"energy", "brightness", "aspect_ratio", "pixels"}
+    assert asked[["brightness", "aspect_ratio", "pixels"]].iloc[0].tolist() == [1, 2, 800]
+    assert asked[seen].iloc[1].tolist() == [None] * 4
+    pd.testing.assert_frame_equal(asked.drop(columns=seen), plain)
 
 
 def test_a_category_called_unknown_is_never_mixed_up_with_that_answer(tmp_path: Path) -> None:

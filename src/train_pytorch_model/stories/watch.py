@@ -1,0 +1,201 @@
+"""`watch`: whether a model still sees what it was validated on, and how accurate it is today."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from train_pytorch_model.config.wording import counted
+from train_pytorch_model.errors import InvalidDatasetError
+from train_pytorch_model.formats.histograms import Histograms, read_histograms
+from train_pytorch_model.formats.model_directory import ModelDirectory
+from train_pytorch_model.formats.outputs import writing_directory
+from train_pytorch_model.formats.reading import MalformedFileError
+from train_pytorch_model.formats.replacing import WATCHED
+from train_pytorch_model.formats.seen_images import (
+    SeenImages,
+    join_seen,
+    read_seen_images,
+    seen_images_of,
+)
+from train_pytorch_model.formats.writing import write_csv, write_json
+from train_pytorch_model.quality.drift import (
+    CATEGORIES,
+    FALSE_ALARMS,
+    MIN_IMAGES,
+    Change,
+    Drift,
+    compare,
+)
+from train_pytorch_model.tracking.numbers import log_numbers
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCORES = "Scores"
+NUMBERS = "watch.json"
+LOOK_FIRST = "look_first.csv"
+COLUMNS = ("file_name", "label", "confidence", "energy")  # of the images to look at
+MAX_LOOK_FIRST = 1000
+_NAMES = {"pixels": "size in pixels", "aspect_ratio": "aspect ratio", CATEGORIES: "categories"}
+
+
+@dataclass(frozen=True, repr=False)
+class Watched:
+    """What `watch` says about images."""
+
+    drift: Drift
+    look_first: Sequence[tuple[str, str, float, float]]
+    """(file, predicted category, confidence, energy), those most unlike the others first."""
+
+    @property
+    def is_like(self) -> bool:
+        """Return whether the images are like the validation images."""
+        return self.drift.is_like
+
+    @property
+    def accuracy(self) -> float:
+        """Return the estimated accuracy on these images, in [0, 1]."""
+        return self.drift.accuracy
+
+    @property
+    def accuracy_interval(self) -> tuple[float, float]:
+        """Return between which values it is, in 95 % of such estimates."""
+        return self.drift.accuracy_interval
+
+    @property
+    def images(self) -> "pd.DataFrame":
+        """Return the images to look at, those most unlike the others first."""
+        import pandas as pd
+
+        return pd.DataFrame(self.look_first, columns=list(COLUMNS))
+
+    def __repr__(self) -> str:
+        return "\n".join(self.sentences)
+
+    @property
+    def sentences(self) -> list[str]:
+        """Return the answer, in sentences."""
+        return [_verdict(self.drift), *_accuracy(self.drift)]
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """Return what is logged to MLflow, by the names of the metrics."""
+        drift = self.drift
+        lowest, highest = drift.accuracy_interval
+        numbers = {
+            "Watched images": drift.images,
+            "Like the validation images": float(drift.is_like),
+            "Estimated accuracy": drift.accuracy,
+            "Estimated accuracy, lowest": lowest,
+            "Estimated accuracy, highest": highest,
+            "Validation accuracy": drift.accuracy_before,
+        }
+        numbers |= {f"p value of {change.feature}": change.p_value for change in drift.changes}
+        # MLflow takes no commas, and no NaN is a number.
+        named = {name.replace(",", ""): float(value) for name, value in numbers.items()}
+        return {name: value for name, value in named.items() if math.isfinite(value)}
+
+
+def read_tables(tables: "Sequence[Path | pd.DataFrame]", categories: Sequence[str]) -> SeenImages:
+    """Return the images of scored datasets and tables. Raises `InvalidDatasetError`."""
+    if not tables:
+        raise InvalidDatasetError(SCORES, "none are given.")
+    parts = []
+    for table in tables:
+        is_path = isinstance(table, Path)
+        read = read_seen_images if is_path else seen_images_of
+        try:
+            parts.append(read(table, categories))  # type: ignore[arg-type]
+        except MalformedFileError as error:
+            title = f'{SCORES} "{table}"' if is_path else "The DataFrame"
+            raise InvalidDatasetError(title, str(error)) from error
+    return join_seen(parts)
+
+
+def watch(model: ModelDirectory, seen: SeenImages) -> Watched:
+    """Compare what a model saw with its validation images, and log the numbers to MLflow.
+
+    Raises `InvalidModelDirectoryError` for a model that has no histograms.
+    """
+    watched = Watched(_compare(_histograms(model), seen), _look_first(seen, model.categories))
+    log_numbers("watch", watched.numbers)
+    return watched
+
+
+def write_watched(watched: Watched, output: Path, overwrite: bool = False) -> None:
+    """Write the numbers, and the images to look at. Raises `OutputDirectoryError`."""
+    with writing_directory(output, {"type": WATCHED}, "output", overwrite=overwrite) as root:
+        document = {"sentences": watched.sentences, "numbers": watched.numbers}
+        write_json(root / NUMBERS, document)
+        rows = [(name, label, f"{p:.6f}", f"{e:.6f}") for name, label, p, e in watched.look_first]
+        write_csv(root / LOOK_FIRST, [COLUMNS, *rows])
+
+
+def _histograms(model: ModelDirectory) -> Histograms:
+    try:
+        return read_histograms(model.root)
+    except MalformedFileError as error:
+        raise model.error(
+            str(error), "Train the model again: this version keeps what its images were like."
+        ) from error
+
+
+def _compare(histograms: Histograms, seen: SeenImages) -> Drift:
+    is_known = np.isfinite(seen.confidences)
+    return compare(histograms, seen.features, seen.confidences[is_known], seen.predicted)
+
+
+def _look_first(seen: SeenImages, categories: Sequence[str]) -> list[tuple[str, str, float, float]]:
+    """Return the images with the highest energies."""
+    energies = np.nan_to_num(seen.features["energy"], nan=-np.inf)
+    order = np.argsort(-energies, kind="stable")[:MAX_LOOK_FIRST].tolist()
+    labels = [*categories, ""]  # the last for what is no category
+    return [
+        (
+            seen.names[row],
+            labels[seen.predicted[row]],
+            float(seen.confidences[row]),
+            float(energies[row]),
+        )
+        for row in order
+    ]
+
+
+def _verdict(drift: Drift) -> str:
+    """Return whether the images are like the validation images, and what has changed."""
+    images = counted(drift.images, "image", "images")
+    if not drift.is_enough:
+        before = counted(drift.images_before, "validation image", "validation images")
+        return (
+            f"{images} cannot be compared with {before}: at least {MIN_IMAGES} of both are needed."
+        )
+    per = round(1 / FALSE_ALARMS)
+    alarms = f"Of {per:,} checks of such images, at most one raises a false alarm."
+    if drift.is_like:
+        return f"{images}: like the validation images. {alarms}"
+    changes = ", ".join(map(_describe, drift.changes))
+    return f"{images}: not like the validation images. What changed: {changes}. {alarms}"
+
+
+def _describe(change: Change) -> str:
+    """Return what has changed, from which median to which."""
+    name = _NAMES.get(change.feature, change.feature)
+    if math.isnan(change.before):
+        return f"which {name} are predicted how often"
+    return f"{name} (median {change.now:,.4g}, was {change.before:,.4g})"
+
+
+def _accuracy(drift: Drift) -> list[str]:
+    """Return a sentence about the accuracy, if there are images."""
+    if not drift.images:
+        return []
+    lowest, highest = drift.accuracy_interval
+    return [
+        f"Estimated accuracy, without labels: {drift.accuracy:.1%} ({lowest:.1%} to"
+        f" {highest:.1%}); of the validation images it was {drift.accuracy_before:.1%}. The"
+        " estimate holds for images of the model's categories."
+    ]
