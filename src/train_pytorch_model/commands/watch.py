@@ -20,7 +20,7 @@ class Watch:
 
     Without labels, from what `score` and a served model write about the images."""
 
-    EXAMPLE = "trained --scores scores"
+    EXAMPLE = "photographs-model --scores today --output watched"
 
     model: tyro.conf.Positional[Path]
     """Trained model directory, as written by train or fit."""

@@ -10,7 +10,7 @@ that any of them is a false alarm at `FALSE_ALARMS`.
 The accuracy is estimated as the fraction of images whose confidence is at least that which as many
 validation images had as were right (Garg et al. 2022, Leveraging Unlabeled Data to Predict
 Out-of-Distribution Performance). If hardly any was wrong, that confidence is a matter of chance:
-the accuracy is then estimated to have changed as much as the mean confidence (Guillory et al. 2021).
+the accuracy is then estimated to have changed as the mean confidence has (Guillory et al. 2021).
 """
 
 from collections.abc import Mapping, Sequence

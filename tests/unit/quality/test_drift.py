@@ -19,7 +19,7 @@ Images = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]
 
 
 def images(rng: Generator, count: int, shift: float = 0.0) -> Images:
-    """Draw features, confidences and predictions; a shift raises energies, and lowers the others."""
+    """Draw features, confidences and predictions; a shift raises energies, lowers confidences."""
     confidences = rng.beta(8 / (1 + shift), 1, count)
     features = {
         "energy": rng.normal(-8 + shift, 1, count),
