@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from train_pytorch_model.config.wording import counted
-from train_pytorch_model.errors import InvalidDatasetError
+from train_pytorch_model.errors import InvalidDatasetError, ParameterError
 from train_pytorch_model.formats.histograms import Histograms, read_histograms
 from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.formats.outputs import writing_directory
@@ -119,7 +119,8 @@ def read_tables(tables: "Sequence[Path | pd.DataFrame]", categories: Sequence[st
 def watch(model: ModelDirectory, seen: SeenImages) -> Watched:
     """Compare what a model saw with its validation images, and log the numbers to MLflow.
 
-    Raises `InvalidModelDirectoryError` for a model that has no histograms.
+    Raises `InvalidModelDirectoryError` for a model that has no histograms, and `ParameterError` for
+    one that answers with any number of categories.
     """
     watched = Watched(_compare(_histograms(model), seen), _look_first(seen, model.categories))
     log_numbers("watch", watched.numbers)
@@ -136,6 +137,11 @@ def write_watched(watched: Watched, output: Path, overwrite: bool = False) -> No
 
 
 def _histograms(model: ModelDirectory) -> Histograms:
+    if model.thresholds is not None:
+        raise ParameterError(
+            "`watch` is for models that answer each image with one category; those of this model"
+            f" have any number of them: {model.root}."
+        )
     try:
         return read_histograms(model.root)
     except MalformedFileError as error:
