@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from train_pytorch_model.config.options import OptionalName, OptionalPath, Switch
+from train_pytorch_model.config.options import OptionalName, OptionalPath, Switch, shown_as
 from train_pytorch_model.config.table_options import TableOptions
 from train_pytorch_model.datasets import conversion
 from train_pytorch_model.datasets.correcting import open_corrections
+from train_pytorch_model.formats.label_files import LabelFile
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.formats.replacing import IMAGES
 from train_pytorch_model.machine.console import logger, set_up
@@ -45,6 +47,12 @@ class Convert:
     """Replace the ImageDirectory in the output, if it is whole, once the new one is complete."""
     merge_copies: Switch = False
     """Make one image of all copies of a file, with the categories of all of them."""
+    label_files: Annotated[tuple[LabelFile, ...], shown_as("csv|hugging-face|automl")] = ()
+    (
+        "Also write the labels as other tools read them: labels.csv, Hugging Face's metadata.jsonl,"
+        " AutoML's"
+        "\n    MLTable. The input may then be an ImageDirectory, too."
+    )
     quiet: Switch = False
     """Print warnings and errors only."""
 
@@ -59,6 +67,7 @@ class Convert:
             labels=self.labels,
             images=self.images,
             columns=TableOptions(file_column=self.file_column, label_column=self.label_column),
+            label_files=self.label_files,
         )
         with conversion.open_source(self.input, self.output, labels) as opened:
             source = conversion.merge_copies(opened) if self.merge_copies else opened
@@ -70,5 +79,5 @@ class Convert:
                 kind = f"of {len(images.categories):,} categories"
                 kind += ", any number each" if images.is_multi_label else ""
             logger.info(f"Converting {len(images):,} images {kind}")
-            written = conversion.convert(source, self.output, self.overwrite)
+            written = conversion.convert(source, self.output, self.overwrite, self.label_files)
         logger.info(f"The {written:,} images are in {self.output}")

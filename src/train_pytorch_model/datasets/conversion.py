@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,8 +24,11 @@ from train_pytorch_model.formats.automl_list import (
 )
 from train_pytorch_model.formats.image_directory import (
     ImageDirectory,
+    ImageDirectoryWriter,
     images_of,
+    open_image_directory,
 )
+from train_pytorch_model.formats.label_files import LabelFile, write_label_files
 from train_pytorch_model.formats.label_sets import LabelSets
 from train_pytorch_model.formats.label_table import read_table
 from train_pytorch_model.formats.labelled_folder import LabelledFiles, open_labelled, read_labelled
@@ -82,6 +85,8 @@ class Labels:
     """Where the images of a table or list are; by default its own folder."""
     columns: TableOptions = field(default_factory=TableOptions)
     """Which columns of the table say what."""
+    label_files: Sequence[LabelFile] = ()
+    """The lists that are wanted of the labels, also of an image directory."""
 
 
 BY_DEFAULT = Labels()
@@ -180,10 +185,12 @@ def merge_copies(source: Source) -> Source:
     return replace(source, images=merged)
 
 
-def convert(source: Source, output: Path, overwrite: bool = False) -> int:
+def convert(
+    source: Source, output: Path, overwrite: bool = False, label_files: Sequence[LabelFile] = ()
+) -> int:
     """Write an ImageDirectory of the source; return how many images it has.
 
-    It may `overwrite` another one.
+    It may `overwrite` another one, and has its labels once more in these `label_files`.
 
     Raises `InvalidDatasetError` for none, `OutputDirectoryError`.
     """
@@ -227,19 +234,32 @@ def convert(source: Source, output: Path, overwrite: bool = False) -> int:
         kept, records = without_unreadable_images(images, unreadable, is_limited=False)
         list_unreadable_images(writer.root, records)
         kept = without_empty_categories(kept)
+        _write_label_files(images, writer, label_files)
         writer.schema_content = image_schema(kept.categories, kept.is_multi_label)
     for warning in kept.warnings():
         logger.warning(warning)
     return len(kept)
 
 
+def _write_label_files(
+    images: ImageDirectory, writer: ImageDirectoryWriter, kinds: Sequence[LabelFile]
+) -> None:
+    """Write the labels once more, as other tools read them. Raises `InvalidDatasetError`."""
+    try:
+        write_label_files(writer.root, writer.written_list(), kinds)
+    except MalformedFileError as error:
+        raise InvalidDatasetError(images.title, str(error)) from error
+
+
 def _open_folder(path: Path, labels: Labels) -> Source:
     if labels.labels:
         return _open_table(labels.labels, labels, path)
+    if os.path.exists(path / META):
+        if not labels.label_files:
+            raise MalformedFileError("it is already an ImageDirectory; no conversion is needed.")
+        return Source(open_image_directory(path, PORT), path)
     if os.path.exists(path / MLTABLE):
         return _open_annotations(annotations_of(path), labels, path)
-    if os.path.exists(path / META):
-        raise MalformedFileError("it is already an ImageDirectory; no conversion is needed.")
     tables = tables_in(path)
     if labels.images and tables:
         return _open_table(tables[0], labels, path)

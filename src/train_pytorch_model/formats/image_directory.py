@@ -474,6 +474,11 @@ class ImageDirectoryWriter:
         self._make_folder(path.parent)
         return path
 
+    def written_list(self) -> Path:
+        """Return the image list, with all rows that have been added."""
+        self._lines.flush()
+        return self.root / IMAGE_LIST
+
     def add(self, row: Mapping[str, Any]) -> None:
         """Append the row of a file that has been written to the image list."""
         self._lines.write(json.dumps(row) + "\n")

@@ -17,7 +17,11 @@ from train_pytorch_model.image_classifier.classifier import Normalize
 from train_pytorch_model.networks import batch_norms, build, frozen_backbone, initialize
 from train_pytorch_model.networks.cpu_convolutions import adapt_to_cpu
 from train_pytorch_model.training.cuda_graph_step import CudaGraphStep, can_be_captured
-from train_pytorch_model.training.fine_tuning import LearningRateFactors, prepare_fine_tuning
+from train_pytorch_model.training.fine_tuning import (
+    HEAD_STEP,
+    LearningRateFactors,
+    prepare_fine_tuning,
+)
 from train_pytorch_model.training.flat_gradients import FlatGradients
 from train_pytorch_model.training.optimizer import make_optimizer
 from train_pytorch_model.training.plan import Plan
@@ -171,8 +175,11 @@ def start_engine(plan: Plan, max_micro_batch: int | None = None) -> Engine:
     normalize = Normalize(inputs.spec.mean, inputs.spec.std)
     model: nn.Module = nn.Sequential(normalize, network).to(world.device)
     model = model.to(memory_format=torch.channels_last)
+    head_step = HEAD_STEP
+    if inputs.recipe.freeze_backbone:
+        head_step = plan.task.frozen_head_step
     lr_factors = prepare_fine_tuning(
-        model, inputs, config, world, plan.schedule.peak_lr, plan.optimizer.name
+        model, inputs, config, world, plan.schedule.peak_lr, plan.optimizer.name, head_step
     )
     if plan.cache.views:
         model = frozen_backbone.OnFrozenBackbone(model, head)

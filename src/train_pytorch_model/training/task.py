@@ -18,6 +18,7 @@ from train_pytorch_model.evaluation.multi_label import (
 )
 from train_pytorch_model.evaluation.thresholds import fit_thresholds
 from train_pytorch_model.inputs.opening import TrainingInputs
+from train_pytorch_model.training import fine_tuning
 from train_pytorch_model.training.loss import (
     LossSum,
     base_rates,
@@ -38,6 +39,7 @@ class Task(ABC):
     """
 
     top1_name = "accuracy"  # of an epoch's `top1`, for the log
+    frozen_head_step = fine_tuning.HEAD_STEP  # of a new last layer on a frozen backbone
 
     num_categories: int
     loss_sum: LossSum  # of training
@@ -110,6 +112,7 @@ class MultiLabel(Task):
     """Each image has any number of categories; its targets are which ones, (B, C), float32."""
 
     top1_name = "top-1 accuracy"
+    frozen_head_step = fine_tuning.FROZEN_LABELS_HEAD_STEP
 
     bias: Tensor  # (C,), the log-odds of the base rates
 

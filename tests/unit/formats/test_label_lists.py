@@ -8,12 +8,13 @@ import pytest
 from tests.painting import encode, paint
 
 from train_pytorch_model.config.table_options import TableOptions
-from train_pytorch_model.datasets.conversion import convert, merge_copies, open_source
+from train_pytorch_model.datasets.conversion import Labels, convert, merge_copies, open_source
 from train_pytorch_model.errors import InvalidDatasetError
 from train_pytorch_model.formats import label_sets
-from train_pytorch_model.formats.automl_list import read_annotations
+from train_pytorch_model.formats.automl_list import annotations_of, read_annotations
 from train_pytorch_model.formats.image_directory import ImageDirectory, images_of
 from train_pytorch_model.formats.image_directory import open_image_directory as open_directory
+from train_pytorch_model.formats.label_files import LabelFile
 from train_pytorch_model.formats.label_sets import LabelSets
 from train_pytorch_model.formats.label_table import read_table
 from train_pytorch_model.formats.labelled_folder import open_labelled
@@ -157,7 +158,8 @@ def test_an_image_directory_keeps_lists(images: Path, tmp_path: Path) -> None:
     rows_of_list = [row["categories"] for _, row in opened.read_rows()]
     assert rows_of_list == lists
     targets = opened.targets(np.arange(3))
-    assert (targets.dtype, targets.tolist()) == (np.float32, [[1, 1], [1, 0], [0, 0]])
+    assert targets.dtype == np.float32
+    assert targets.tolist() == [[1, 1], [1, 0], [0, 0]]
 
 
 def test_rows_of_an_image_directory_name_declared_categories(images: Path, tmp_path: Path) -> None:
@@ -197,3 +199,42 @@ def test_equal_sets_have_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(label_sets, "MAX_BYTES", 5)
     with pytest.raises(MalformedFileError, match="2 different lists of 3 categories"):
         sets.matrix(3)
+
+
+def test_labels_are_written_as_other_tools_read_them(images: Path, tmp_path: Path) -> None:
+    rows = ["1.png,bird;nice", "2.png,bird", "3.png,"]
+    (images / "labels.csv").write_text("\n".join(["file_name,labels", *rows]))
+    kinds: tuple[LabelFile, ...] = ("csv", "hugging-face", "automl")
+    output = tmp_path / "converted"
+    with open_source(images, output) as source:
+        convert(source, output, label_files=kinds)
+    opened = open_directory(output, PORT)
+    expected = {name: opened.label_of(index) for index, name in enumerate(opened.file_names)}
+    for name in ("labels.csv", "metadata.jsonl"):
+        assert lists_of(read_table(output / name, output).listing, output) == expected
+    annotations = annotations_of(output)
+    assert lists_of(read_annotations(annotations), output) == expected
+    again = tmp_path / "again"
+    with open_source(output, again, Labels(label_files=("csv",))) as source:
+        assert convert(source, again, label_files=("csv",)) == 3
+    assert [len(row["categories"]) for _, row in open_directory(again, PORT).read_rows()] == [
+        len(expected[name]) for name in opened.file_names
+    ]
+
+
+def test_cells_are_separated_by_what_is_in_no_name(images: Path, tmp_path: Path) -> None:
+    listed = [{"file_name": "1.png", "labels": ["a;b", "c"]}, {"file_name": "2.png", "labels": []}]
+    (images / "metadata.jsonl").write_text("\n".join(map(json.dumps, listed)))
+    with open_source(images, tmp_path / "converted") as source:
+        convert(source, tmp_path / "converted", label_files=("csv",))
+    assert "a;b|c" in (tmp_path / "converted" / "labels.csv").read_text()
+
+
+def test_single_categories_are_written_as_such(images: Path, tmp_path: Path) -> None:
+    (images / "labels.csv").write_text("file_name,label\n1.png,a\n2.png,b\n")
+    with open_source(images, tmp_path / "converted") as source:
+        convert(source, tmp_path / "converted", label_files=("csv", "automl"))
+    text = (tmp_path / "converted" / "labels.csv").read_text()
+    assert text == "file_name,label\nimage/0_0.png,a\nimage/1_1.png,b\n"
+    row = json.loads((tmp_path / "converted" / "annotations.jsonl").read_text().split("\n")[0])
+    assert row == {"image_url": "image/0_0.png", "label": "a"}
