@@ -70,7 +70,7 @@ class Export:
         images = self._images_to_compare()
         calibration = self._calibration()
         if calibration is not None and not images:
-            images = paths_of(calibration)
+            images = calibration.paths()
 
         from train_pytorch_model.export.conversion import OPSET
         from train_pytorch_model.export.metadata import INPUTS
@@ -109,15 +109,10 @@ class Export:
         if self.images is None:
             return []
         images, _ = scoring.open_images_at_any_depth(self.images, "--images")
-        return paths_of(images)
+        return images.paths()
 
     def _calibration(self) -> ImageDirectory | None:
         """Return the images of --calibration; None if the option is not given."""
         if self.calibration is None:
             return None
         return scoring.open_evaluation_inputs(self.trained_model, self.calibration).images
-
-
-def paths_of(images: ImageDirectory) -> list[Path]:
-    """Return the files of all images."""
-    return [images.path(index) for index in range(len(images))]

@@ -18,8 +18,8 @@
     mistakes.csv           `Prediction`: every wrong one, the most confident first
     evaluation.html        the same as a web page
     bad_images.csv         the images that cannot be read, if any
-    twins.csv              of `fit`: `TwinRow`, pairs of a test image and a training image, or
-                           another test image, that look alike, if any
+    twins.csv              of `fit`: `TwinRow`, pairs of a test image and one of training, of
+                           validation, or another test image, that look alike, if any
 
 Of images with any number of categories the tables are those of `multi_label_tables`.
 

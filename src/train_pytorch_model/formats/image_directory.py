@@ -109,6 +109,10 @@ class ImageDirectory(Listing):
     def path(self, index: int) -> Path:
         return self.root / self.file_names[index]
 
+    def paths(self) -> list[Path]:
+        """Return the files of all images."""
+        return [self.path(index) for index in range(len(self))]
+
     @property
     def is_multi_label(self) -> bool:
         """Return whether images have any number of categories, and not one each."""

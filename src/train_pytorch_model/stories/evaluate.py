@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from train_pytorch_model.datasets.grouping import hashes_of_files
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.evaluation import directory, metrics
 from train_pytorch_model.evaluation.metrics import Outcomes, outcomes_of
@@ -30,7 +31,7 @@ from train_pytorch_model.inference.predict import (
 from train_pytorch_model.inputs.scoring import ScoringInputs
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.networks.build import build_model
-from train_pytorch_model.quality.identical_files import find_identical
+from train_pytorch_model.quality.identical_files import MAX_COMPARED, find_identical
 from train_pytorch_model.quality.perceptual_hash import read_image_hashes
 from train_pytorch_model.quality.training_look_alikes import compare_with_training
 from train_pytorch_model.quality.twins import TWINS, TwinRow, find_twins
@@ -44,6 +45,7 @@ class Training:
     """What is known of the training of a model, besides its directory."""
 
     images: ImageDirectory  # those whose hashes are in the model's directory, in the same order
+    validation: ImageDirectory  # which has chosen the epoch
     report: str  # the page about it, relative to the evaluation's
     race: RaceRecord | None = None  # how its network was chosen, if by a race
 
@@ -111,8 +113,9 @@ def _write_evaluation(
         where_all_are=f"; all are in {directory.MISTAKES}",
     )
     if training is not None:
-        twins = _find_twins(training.images, evaluated, training_hashes, hashes)
-        galleries += twins_gallery(twins, (training.images, inputs.images), spec.framing.colours)
+        twins = _find_twins(training, evaluated, training_hashes, hashes)
+        data_sets = (training.images, training.validation, inputs.images)
+        galleries += twins_gallery(twins, data_sets, spec.framing.colours)
         if twins:
             write_csv(root / TWINS, table_of(TwinRow, twins))
     page = render_evaluation(
@@ -132,19 +135,33 @@ def _write_evaluation(
 
 
 def _find_twins(
-    training: ImageDirectory,
+    training: Training,
     evaluated: EvaluatedImages,
     training_hashes: np.ndarray,
     hashes: np.ndarray,
 ) -> Sequence[TwinRow]:
-    """Return the pairs of an evaluated image and another one, or a training image."""
-    if len(training_hashes) != len(training):
-        return []
+    """Return the pairs of an evaluated image and one of training, of validation, or another one."""
     images = evaluated.images.select(evaluated.indices)
-    identical = find_identical(training, images).pairs
-    both = np.concatenate([training_hashes, hashes])
-    twins, _ = find_twins(training, images, identical, both, num_known=len(training))
-    return twins
+    of_training: Sequence[TwinRow] = ()
+    of_validation: Sequence[TwinRow] = ()
+    is_compared = len(training_hashes) == len(training.images)
+    if is_compared:
+        of_training = _pairs_with(training.images, training_hashes, images, hashes)
+    if len(training.validation) <= MAX_COMPARED:
+        validation_hashes = hashes_of_files(training.validation.paths())
+        of_validation = _pairs_with(training.validation, validation_hashes, images, hashes)
+    if is_compared:  # then the pairs within the evaluated images are among these
+        of_validation = [row for row in of_validation if row.port != row.other_port]
+    return [*of_training, *of_validation]
+
+
+def _pairs_with(
+    known: ImageDirectory, known_hashes: np.ndarray, images: ImageDirectory, hashes: np.ndarray
+) -> Sequence[TwinRow]:
+    """Return the pairs of an image and another one, or a known one."""
+    both = np.concatenate([known_hashes, hashes])
+    rows, _ = find_twins(known, images, find_identical(known, images).pairs, both, len(known))
+    return rows
 
 
 def _outcomes_of(

@@ -427,7 +427,7 @@ def _test(
 
     tested = scoring.evaluation_inputs(scoring.open_trained(model), inputs.test)
     alone = replace(world, size=1, local_size=1)  # the other processes are no longer needed
-    training = Training(inputs.training, f"../{REPORT}", inputs.race)
+    training = Training(inputs.training, inputs.validation, f"../{REPORT}", inputs.race)
     return evaluate(tested, model / EVALUATION, alone, training, after_batch)
 
 
