@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from train_pytorch_model.azure.submission import DATA, Submission
-from train_pytorch_model.formats.image_directory import open_image_directory
+from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.formats.model_directory import open_model_directory
 from train_pytorch_model.inputs import opening
 from train_pytorch_model.machine.console import logger
@@ -28,10 +28,15 @@ def check_local_data(submission: Submission) -> None:
 
 
 def _check_datasets(training: Path | None, validation: Path | None) -> None:
-    """Open the data sets that are here, together if both are."""
+    """Open the data sets that are here, together if both are, and warn of what is odd in them."""
+    opened: list[ImageDirectory] = []
     if training and validation:
-        opening.open_training_datasets(training, validation)
+        opened += opening.open_training_datasets(training, validation)
     elif training:
-        open_image_directory(training, opening.TRAINING_DATASET).require_labels()
+        opened.append(open_image_directory(training, opening.TRAINING_DATASET))
     elif validation:
-        open_image_directory(validation, opening.VALIDATION_DATASET).require_labels()
+        opened.append(open_image_directory(validation, opening.VALIDATION_DATASET))
+    for images in opened:
+        images.require_labels()
+        for warning in images.warnings():
+            logger.warning(warning)

@@ -23,7 +23,7 @@ from train_pytorch_model.config.wording import assignment, counted, parameter, w
 from train_pytorch_model.datasets.correcting import Corrections, correct, join_training
 from train_pytorch_model.datasets.grouping import group_images
 from train_pytorch_model.datasets.kept_split import split_as_before
-from train_pytorch_model.datasets.unused_folders import count_images, warn_of_unused
+from train_pytorch_model.datasets.unused_folders import count_images, describe_unused
 from train_pytorch_model.errors import InvalidDatasetError
 from train_pytorch_model.formats.image_directory import FIT_HINT, ImageDirectory
 from train_pytorch_model.formats.labelled_folder import has_labels, open_labelled
@@ -136,8 +136,12 @@ def _open_own_parts(folder: Path, columns: TableOptions) -> dict[str, ImageDirec
     if TRAINING in tables and (folders or len(tables) > 1):
         return _open_with_tables(folder, folders, tables, columns)
     if folders:
-        warn_of_unused(folder, folders)
-        return _open_folders(folders, columns)
+        parts = _open_folders(folders, columns)
+        unused = describe_unused(folder, folders)
+        if unused:
+            training = parts[TRAINING]
+            parts[TRAINING] = replace(training, notes=(*training.notes, unused))
+        return parts
     labelled = open_labelled(folder, DATASET, columns)
     if labelled.parts is None:
         return {TRAINING: labelled.images}

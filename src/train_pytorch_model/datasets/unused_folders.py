@@ -7,11 +7,10 @@ from pathlib import Path
 from train_pytorch_model.config.wording import bulleted, counted
 from train_pytorch_model.formats.listing import list_folder, list_images, natural_order
 from train_pytorch_model.formats.reading import MalformedFileError
-from train_pytorch_model.machine.console import logger
 
 
-def warn_of_unused(folder: Path, parts: Mapping[str, Path]) -> None:
-    """Warn of the images that are not in the folder of a part."""
+def describe_unused(folder: Path, parts: Mapping[str, Path]) -> str:
+    """Return which images are not in the folder of a part; empty if all are."""
     used = {path.name for path in parts.values()}
     folders, loose = list_folder(folder, "", Counter())
     counts = {
@@ -23,12 +22,13 @@ def warn_of_unused(folder: Path, parts: Mapping[str, Path]) -> None:
     unused = [
         f"{where}: {counted(count, 'image', 'images')}" for where, count in counts.items() if count
     ]
-    if unused:
-        names = ", ".join(f"{path.name!r} for {part}" for part, path in parts.items())
-        logger.warning(
-            f"{folder}: taken are {names}. These are not used:{bulleted(unused)}\nTo use them, move"
-            " them into the folder of a part."
-        )
+    if not unused:
+        return ""
+    names = ", ".join(f"{path.name!r} for {part}" for part, path in parts.items())
+    return (
+        f"taken are {names}. These are not used:{bulleted(unused)}\nTo use them, move them into the"
+        " folder of a part."
+    )
 
 
 def count_images(folder: Path, name: str) -> int:

@@ -146,6 +146,7 @@ def _report(engine: Engine, state: State, output: Path, examination: Examination
         command=command_of(plan, output),
         fingerprint=plan.fingerprint,
         race=inputs.race,
+        test_images=inputs.test,
         ended=datetime.now(UTC).strftime("%d %B %Y, %H:%M UTC"),
     )
 

@@ -67,6 +67,7 @@ class Report:
     ended: str  # when, for display
     race: RaceRecord | None = None  # by which the network was chosen
     test: AnyEvaluation | None = None  # of the same model, on images that training has not seen
+    test_images: ImageDirectory | None = None  # all of these images
 
 
 def render_report(report: Report) -> str:
@@ -96,7 +97,9 @@ def render_report(report: Report) -> str:
         training_loss=_training_loss(report.recipe),
         epochs=report.history[-MAX_EPOCH_ROWS:],
         training_images=dict(zip(categories, training.tolist(), strict=True)),
-        balance=balance_of(training, validation, categories),
+        balance=balance_of(training, validation, categories, _test_counts(report)),
+        data_sets=[report.training, report.validation]
+        + ([report.test_images] if report.test_images else []),
         absent={
             report.training.port: without_images(training, categories),
             report.validation.port: without_images(report.evaluation.per_class.support, categories),
@@ -131,13 +134,24 @@ def _plain(value: object) -> str:
     return str(value)
 
 
+def _test_counts(report: Report) -> np.ndarray | None:
+    """Return (C,), int64: the test images of each category; None without a test."""
+    if report.test_images is None:
+        return None
+    return report.test_images.with_categories(report.spec.categories).class_counts()
+
+
 def balance_of(
-    training: np.ndarray, validation: np.ndarray, categories: Sequence[str]
+    training: np.ndarray,
+    validation: np.ndarray,
+    categories: Sequence[str],
+    test: np.ndarray | None = None,
 ) -> dict[str, Any]:
     """Return how the images are distributed over the categories, from the counts (C,) of each."""
     order = np.argsort(-training, kind="stable")
+    of_parts = [training, validation] if test is None else [training, validation, test]
     rows = [
-        (categories[index], int(training[index]), int(validation[index]))
+        (categories[index], *(int(counts[index]) for counts in of_parts))
         for index in order.tolist()
     ]
     largest = int(training.max())
@@ -145,6 +159,7 @@ def balance_of(
     balance: dict[str, Any] = {
         "largest": largest,
         "smallest": smallest,
+        "has_test": test is not None,
         "most": max(largest, int(validation.max()), 1),  # of a category in either dataset
     }
     if len(rows) <= MAX_BALANCE:

@@ -117,15 +117,16 @@ def test_a_part_without_an_image_is_left_out_with_a_word(
     assert f"{tmp_path / 'test'}: it has no image. Images of the training" in caplog.text
 
 
-def test_what_is_beside_the_parts_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_beside_the_parts_is_told(tmp_path: Path) -> None:
     for number, name in enumerate(("train", "val", "valid", "test", "unsorted/deep")):
         paint_folders(tmp_path / name, 1 + number, size=(4, 4))
     paint("red", 0).save(tmp_path / "loose.png")
-    assert sizes(open_parts(tmp_path, seed=1)) == [3, 9, 12]
+    parts = open_parts(tmp_path, seed=1)
+    assert sizes(parts) == [3, 9, 12]
     assert (
         "taken are 'train' for training, 'valid' for validation, 'test' for test. These are not"
         " used:\n  'unsorted': 15 images\n  'val': 6 images\n  beside the folders: 1 image\n"
-    ) in caplog.text
+    ) in "".join(parts.training.warnings())
 
 
 def test_parts_in_a_folder_in_a_folder_are_found(tmp_path: Path) -> None:

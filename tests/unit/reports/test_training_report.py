@@ -209,6 +209,21 @@ def test_the_table_of_categories_has_their_training_images() -> None:
     assert "1,234" in page.texts("td")
 
 
+def test_a_report_of_fit_has_the_first_table_with_what_was_not_used() -> None:
+    training = replace(
+        training_of(17, 18, 1234), origin="column 'species' of labels.csv", notes=("a.csv is odd.",)
+    )
+    test = data_set("Test dataset", "test", (2, 3, 45))
+    categories = ("blue", "green", "red")
+    text = page_of(
+        make_report(training=training, test_images=replace(test, categories=categories))
+    ).text
+    assert "Categories from column 'species' of labels.csv." in text
+    assert "A.csv is odd." in text
+    assert "Test images" in text
+    assert "Test images" not in page_of(make_report()).text
+
+
 def test_problems_in_the_data_are_listed() -> None:
     unreadable = [UnreadableImage("Validation dataset", "red/1.png", "red", "it is truncated")]
     page = page_of(
