@@ -325,12 +325,23 @@ def _seen_through(folder: Path) -> Path:
 
 def _part_folders(folder: Path) -> dict[str, Path]:
     """Return the folders of the parts, if training is there and another one, or its table."""
-    is_readable = os.access(f"{folder}/", os.R_OK | os.X_OK)
-    if not is_readable or not os.path.isdir(folder) or (folder / META).exists():
-        return {}  # opening the folder says what is wrong with it
-    inner = sorted(path for path in folder.iterdir() if path.is_dir())
-    part_of = parts_of([path.name for path in inner if not is_hidden(path.name)])
-    found = {part_of[path.name]: path for path in inner if path.name in part_of}
-    folders = {part: found[part] for part in PARTS if part in found}
-    is_split = len(folders) > 1 or TRAINING in part_tables_in(folder)
-    return folders if TRAINING in folders and is_split else {}
+    names = _names_of_folders(folder)
+    found = {part: folder / name for name, part in parts_of(names).items()}
+    if TRAINING not in found:
+        return {}
+    if len(found) == 1 and TRAINING not in part_tables_in(folder):
+        return {}
+    return {part: found[part] for part in PARTS if part in found}
+
+
+def _names_of_folders(folder: Path) -> list[str]:
+    """Return the visible folders in a folder; none in an image directory, or if it has none.
+
+    If it cannot be listed, opening it says why.
+    """
+    is_readable = os.path.isdir(folder) and os.access(f"{folder}/", os.R_OK | os.X_OK)
+    if not is_readable or (folder / META).exists():
+        return []
+    return sorted(
+        path.name for path in folder.iterdir() if path.is_dir() and not is_hidden(path.name)
+    )

@@ -153,29 +153,40 @@ def _choose(
     Raises `MalformedFileError`.
     """
     first = tables[0]
-    is_only_choice = is_usual(first) or len(tables) == 1
-    if is_only_choice and not has_folders:
-        reader = _reader_of(first, files, options)
-        return (reader if reader.names_images or is_usual(first) else None), ""
-    readers = []
-    problems = []
-    for table in tables:
-        try:
-            reader = _reader_of(table, files, options)
-        except MalformedFileError as error:
-            problems.append(f"{table.name} is not used: {error}")
-            continue
-        if reader.names_images or is_usual(table):
-            readers.append(reader)
-    if readers and (is_usual(readers[0].path) or len(readers) == 1):
-        return readers[0], ""
+    if not has_folders and (is_usual(first) or len(tables) == 1):
+        reader = _reader_of(first, files, options)  # the only choice: what is wrong with it counts
+        return (reader if _may_be_meant(reader) else None), ""
+    readers, problems = _read_all(tables, files, options)
     if not readers:
-        return None, problems[0] if problems and is_usual(first) else ""
+        return None, problems.get(first, "") if is_usual(first) else ""
+    if is_usual(readers[0].path) or len(readers) == 1:
+        return readers[0], ""
     names = some([reader.path.name for reader in readers])
     raise MalformedFileError(
         f"several tables in it name its images: {names}. Name one of them instead of the folder,"
         f" such as {readers[0].path}, or move the others away."
     )
+
+
+def _read_all(
+    tables: Sequence[Path], files: ImageNames, options: TableOptions
+) -> tuple[list[TableReader], dict[Path, str]]:
+    """Return the tables that may be meant, and notes on those that cannot be read."""
+    readers = []
+    problems = {}
+    for table in tables:
+        try:
+            reader = _reader_of(table, files, options)
+        except MalformedFileError as error:
+            problems[table] = f"{table.name} is not used: {error}"
+        else:
+            if _may_be_meant(reader):
+                readers.append(reader)
+    return readers, problems
+
+
+def _may_be_meant(reader: TableReader) -> bool:
+    return reader.names_images or is_usual(reader.path)
 
 
 def _class_folders(names: Sequence[str]) -> tuple[str, Sequence[str]]:

@@ -45,9 +45,9 @@ def prepare_output(
             run.remove()
         return False
 
+    if published is not None and not overwrite:
+        raise _other_model(output, name, changed(published, fingerprint, image_changes()))
     if published is not None:
-        if not overwrite:
-            raise _other_model(output, name, changed(published, fingerprint, image_changes()))
         check_replaceable(output, name)
     if is_main and not fresh and run.restore_from_output():
         logger.info(f"The checkpoint is the copy in {output}")
@@ -55,12 +55,18 @@ def prepare_output(
         check_output(
             output, name, by_writing=is_main, token=run.token, kind=TRAINED, overwrite=overwrite
         )
-    if is_main and not run.root.exists():
-        check_output(run.root, name)
-    if is_main and not fresh:
-        run.check_resumable(fingerprint)
+    if is_main:
+        _check_run(run, fingerprint, fresh, name)
     _log_what_was_checked(inputs)
     return True
+
+
+def _check_run(run: RunFolder, fingerprint: Mapping[str, str], fresh: bool, name: str) -> None:
+    """Raise `OutputDirectoryError` unless the folder of the run can be written and resumed."""
+    if not run.root.exists():
+        check_output(run.root, name)
+    if not fresh:
+        run.check_resumable(fingerprint)
 
 
 def is_complete_or_replaced(
