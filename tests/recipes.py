@@ -21,6 +21,7 @@ def decided_recipe(**entries: Any) -> DecidedRecipe:
         "cutmix": 0.0,
         "balance_classes": False,
         "freeze_backbone": False,
+        "deterministic": False,
         "white_level": 65_535,
         "background": (255, 255, 255),
         "optimizer": "auto",

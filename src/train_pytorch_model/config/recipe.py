@@ -130,6 +130,8 @@ class Recipe:
         "Training and validation precision. auto: bfloat16 or float16 if the hardware has it, else"
         " float32."
     )
+    deterministic: bool = False
+    """The same bits in each run on the same kind of GPU, which costs speed; on a CPU as always."""
     mean: Annotated[tuple[Fraction, Fraction, Fraction] | None, shown_as("RED GREEN BLUE")] = None
     """Subtracted from pixels in [0, 1]. By default 0.5, or ImageNet's for pretrained weights."""
     std: Annotated[tuple[Positive, Positive, Positive] | None, shown_as("RED GREEN BLUE")] = None
@@ -229,6 +231,7 @@ class OpenRecipe:
     """`auto` is left to the plan, which knows the network."""
     precision: PrecisionName
     """`auto` is left to the hardware: runs on different hardware have the same recipe."""
+    deterministic: bool
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
 

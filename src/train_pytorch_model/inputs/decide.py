@@ -108,6 +108,7 @@ def decide(
         white_level=recipe.white_level,
         optimizer=recipe.optimizer,
         precision=recipe.precision,
+        deterministic=recipe.deterministic,
         mean=mean,
         std=std,
     )

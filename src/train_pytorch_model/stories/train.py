@@ -35,6 +35,7 @@ from train_pytorch_model.tracking.tracker import MlflowTracker
 from train_pytorch_model.training.agreed_clock import AgreedClock, OutOfTimeError
 from train_pytorch_model.training.batches import Batches, open_batches
 from train_pytorch_model.training.checkpoint_files import Checkpoint
+from train_pytorch_model.training.deterministic import deterministic_if
 from train_pytorch_model.training.engine import Engine, start_engine
 from train_pytorch_model.training.epoch import train_epoch, validate
 from train_pytorch_model.training.plan import Plan, make_plan
@@ -68,7 +69,9 @@ def train(
     raises.
     """
     started_at = time.perf_counter()
-    with start_readers(world) as readers:  # which load PyTorch while the engine is built
+    is_fixed = deterministic_if(inputs.recipe.deterministic)
+    # The readers load PyTorch while the engine is built.
+    with is_fixed, start_readers(world) as readers:
         plan = decide_and_plan(config, inputs, world)
         engine = start_engine(plan, read_micro_batch(plan, output, fresh))
         show_plan(engine)

@@ -1,5 +1,6 @@
 """The engine of a run: network, optimizer and step, built once from a plan, after trial passes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -195,7 +196,9 @@ def start_engine(plan: Plan, max_micro_batch: int | None = None) -> Engine:
     trained: nn.Module = model
     gradients: FlatGradients | None = None
     if world.size > 1:
-        trained, gradients = _replicate(plan, model, trials, is_replayed)
+        # Whether averaging is fast is measured, and the way of averaging decides about bits.
+        is_measured = is_replayed and not inputs.recipe.deterministic
+        trained, gradients = _replicate(plan, model, trials, is_measured)
         is_replayed = gradients is not None
     step = TrainStep(
         model=trained,
@@ -210,8 +213,13 @@ def start_engine(plan: Plan, max_micro_batch: int | None = None) -> Engine:
     )
     take_step: Step = step
     if is_replayed:
-        take_step = CudaGraphStep(step, trials.compile)
+        compile_for = uncompiled if inputs.recipe.deterministic else trials.compile
+        take_step = CudaGraphStep(step, compile_for)
     return Engine(plan, network, model, optimizer, scaler, take_step, lr_factors, micro_batch)
+
+
+def uncompiled(_: Sequence[int]) -> None:
+    """Compile no network: whether that pays is measured, and compiled ones round otherwise."""
 
 
 def _make_network(plan: Plan) -> nn.Module:

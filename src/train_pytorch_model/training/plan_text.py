@@ -35,12 +35,24 @@ def describe(plan: Plan, lr_factors: LearningRateFactors) -> dict[str, str]:
         "Fine-tuning": _frozen_layers(plan),
         "Batch norms": _frozen_statistics(plan),
         "Precision": str(plan.precision),
+        "Bits": _determinism(plan),
         "Device": _device(plan.world),
         "Threads": _threads(plan.world),
         "Decoding": plan.cache.summary,
         "Features": _features(plan),
     }
     return {title: text for title, text in facts.items() if text}
+
+
+def _determinism(plan: Plan) -> str:
+    """Return what a deterministic run repeats, and what that costs."""
+    if not plan.inputs.recipe.deterministic:
+        return ""
+    if plan.world.device.type != "cuda":
+        return "the same in each run with as many processes and threads, which costs nothing here"
+    text = "the same in each run on such GPUs: the fastest convolutions are left out,"
+    several = ", and gradients are averaged by eager steps" if plan.world.size > 1 else ""
+    return f"{text} nothing is compiled{several}; steps take longer"
 
 
 def _model(plan: Plan) -> str:
