@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.ports import free_port
+
 Records = Mapping[int, list[dict[str, Any]]]
 """Number of processes → the records of all ranks, in rank order."""
 
@@ -26,6 +28,30 @@ def torchrun(num_processes: int, *command: str | Path) -> subprocess.CompletedPr
         check=False,
         env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
     )
+
+
+def two_nodes(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a command with two torchruns of one process each on this host, as if on two nodes."""
+    port = str(free_port())
+    line = ["-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
+    line += ["--master-addr", "127.0.0.1", "--master-port", port]
+    env = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    other = subprocess.Popen(
+        [sys.executable, *line, "--node-rank", "1", *map(str, command)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=env,
+    )
+    with other:
+        ended = subprocess.run(
+            [sys.executable, *line, "--node-rank", "0", *map(str, command)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=env,
+        )
+    ended.returncode = ended.returncode or other.returncode
+    return ended
 
 
 def init_float32(output: Path, architecture: str) -> Path:

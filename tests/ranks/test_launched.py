@@ -14,7 +14,7 @@ import pytest
 from tests.painting import paint_folders
 from tests.ports import free_port
 from tests.programs.program import run_program
-from tests.ranks.conftest import torchrun
+from tests.ranks.conftest import torchrun, two_nodes
 from train_pytorch_model.distributed.workers import start_workers
 from train_pytorch_model.machine.launch import Agent
 
@@ -86,7 +86,7 @@ if __name__ == "__main__":
 """
 
 
-def test_torchrun_trains_with_two_processes(
+def test_two_nodes_of_torchrun_on_one_host_train_as_one_machine(
     folders: Path,
     small_network: Path,
     tmp_path: Path,
@@ -97,7 +97,7 @@ def test_torchrun_trains_with_two_processes(
     (site / "sitecustomize.py").write_text(LISTINGS)
     monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
     monkeypatch.setenv("LISTINGS", str(site / "listings"))
-    ended = torchrun(2, *RUN, *arguments(folders, small_network, output, "--epochs", "1"))
+    ended = two_nodes(*RUN, *arguments(folders, small_network, output, "--epochs", "1"))
     assert ended.returncode == 0, ended.stderr
     listings = [line.split(maxsplit=1) for line in (site / "listings").read_text().splitlines()]
     listed_by = {pid for pid, folder in listings if Path(folder).is_relative_to(folders)}
