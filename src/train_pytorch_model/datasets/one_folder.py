@@ -29,10 +29,17 @@ from train_pytorch_model.formats.image_directory import FIT_HINT, ImageDirectory
 from train_pytorch_model.formats.labelled_folder import has_labels, open_labelled
 from train_pytorch_model.formats.labelled_rows import SHOWN, some
 from train_pytorch_model.formats.listing import Packer, is_hidden
-from train_pytorch_model.formats.part_names import PARTS, TEST, TRAINING, VALIDATION, parts_of
+from train_pytorch_model.formats.part_names import (
+    PARTS,
+    TEST,
+    TRAINING,
+    VALIDATION,
+    is_container,
+    parts_of,
+)
 from train_pytorch_model.formats.plain_folders import folder_of_categories
 from train_pytorch_model.formats.reading import META
-from train_pytorch_model.formats.table_files import part_tables_in, tables_in
+from train_pytorch_model.formats.table_files import part_tables_in, spreadsheets_in, tables_in
 from train_pytorch_model.formats.table_splits import NO_PART
 from train_pytorch_model.inputs.damaged_categories import without_damaged_categories
 from train_pytorch_model.inputs.headers import read_headers
@@ -143,9 +150,22 @@ def _open_own_parts(folder: Path, columns: TableOptions) -> dict[str, ImageDirec
             parts[TRAINING] = replace(training, notes=(*training.notes, unused))
         return parts
     labelled = open_labelled(folder, DATASET, columns)
+    _check_no_spreadsheet(folder, labelled.images)
     if labelled.parts is None:
         return {TRAINING: labelled.images}
     return _by_part(labelled.images, labelled.parts, "the table")
+
+
+def _check_no_spreadsheet(folder: Path, images: ImageDirectory) -> None:
+    """Raise `InvalidDatasetError` if only a spreadsheet, which is not read, can have categories."""
+    names = spreadsheets_in(folder)
+    if names and all(map(is_container, images.categories)):
+        raise InvalidDatasetError(
+            images.title,
+            f"its folders are no categories, and {some(names)} is a spreadsheet, which is not"
+            " read.",
+            "Save it as CSV in the same folder.",
+        )
 
 
 def _open_folders(folders: Mapping[str, Path], columns: TableOptions) -> dict[str, ImageDirectory]:

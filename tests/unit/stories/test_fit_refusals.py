@@ -72,6 +72,12 @@ def with_content(name: str) -> Callable[[Path], Path]:
     return write
 
 
+def beside_spreadsheet(root: Path) -> Path:
+    paint_folders(root / "photographs", 3, ("red",))
+    (root / "photographs/red").rename(root / "photographs/images")
+    return file("photographs/labels.xlsx")(root).parent
+
+
 def link(root: Path) -> Path:
     (root / "links").mkdir()
     (root / "links/red").symlink_to(folders(root) / "red")
@@ -91,6 +97,7 @@ REFUSALS: list[tuple[Callable[[Path], Path], dict[str, Any], str]] = [
     (file("a.rar"), {}, "is not an archive of a supported format. Name a folder"),
     (file("a.zip"), {}, "is not an archive of a supported format. Name a folder"),
     (file("a.xlsx"), {}, "is a spreadsheet, which is not read. Save it as CSV"),
+    (beside_spreadsheet, {}, "'labels.xlsx' is a spreadsheet, which is not read. Save it as CSV"),
     (lambda root: folders(root) / "red", {}, "no label column"),
     (lambda root: paint_folders(root / "one", 3, ("red",)), {}, "has one category, 'red'"),
     (lambda root: paint_folders(root / "few", 1), {}, "are too few to split"),
