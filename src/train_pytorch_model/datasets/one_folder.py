@@ -65,8 +65,6 @@ class Parts:
     training: ImageDirectory
     validation: ImageDirectory
     test: ImageDirectory
-    unreadable: tuple[UnreadableImage, ...] = ()
-    """Left out before the others were split."""
 
     def by_name(self) -> dict[str, ImageDirectory]:
         """Return the images of each part, by its name."""
@@ -80,8 +78,11 @@ def open_parts(
     group_by: str = "",
     earlier: Mapping[str, str] = NO_EARLIER,
     corrections: Corrections | None = None,
+    left_out: list[UnreadableImage] | None = None,
 ) -> Parts:
     """Open the parts; split off 80/10/10 or 60/20/20 what is missing.
+
+    Images that cannot be read are not split, but added to the list `left_out`.
 
     What is split off keeps the groups of `group_images`. Images that an `earlier` split had, by
     file name, stay in its parts. They are split by the categories that they had before any
@@ -104,9 +105,10 @@ def open_parts(
             for part, images in parts.items()
         }
     missing = [part for part in (TEST, VALIDATION) if part not in parts]
-    unreadable: Sequence[UnreadableImage] = ()
     if missing:
         parts[TRAINING], unreadable = _readable(parts[TRAINING])
+        if left_out is not None:
+            left_out += unreadable
         parts |= _split_off(parts[TRAINING], missing, seed, group_by, earlier)
     elif group_by:
         logger.warning(f"{parameter('group_by')} changes nothing: {folder} has all parts already.")
@@ -117,7 +119,6 @@ def open_parts(
         replace(parts[TRAINING], port=TRAINING_DATASET),
         replace(parts[VALIDATION], port=VALIDATION_DATASET),
         replace(parts[TEST], port=DATASET),
-        tuple(unreadable),
     )
 
 

@@ -57,6 +57,7 @@ from train_pytorch_model.inputs.opening import CheckedImages, OpenedInputs
 from train_pytorch_model.inputs.race_options import check_race_options
 from train_pytorch_model.inputs.run_output import is_complete_or_replaced, prepare_output
 from train_pytorch_model.inputs.start_from import check_start_options, describe_start, open_start
+from train_pytorch_model.inputs.unreadable_images import UnreadableImage
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.machine.stop_requests import StopRequests, stop_requests
@@ -146,6 +147,7 @@ def _open(folder: Path, model: Path, options: FitOptions, began_at: float) -> Op
     """Open the images and make the untrained model; None if this same call has done everything."""
     corrections = open_corrections(options.corrections)
     images, archive = _images_of(folder)
+    left_out: list[UnreadableImage] = []
     parts = open_parts(
         images,
         options.parameters.random_seed,
@@ -153,6 +155,7 @@ def _open(folder: Path, model: Path, options: FitOptions, began_at: float) -> Op
         options.group_by or "",
         _earlier_split(options.start_from or _earlier_model(folder, model, options)),
         corrections,
+        left_out,
     )
     told = _tell(folder, parts)
     training, validation = opening.with_same_categories(parts.training, parts.validation)
@@ -189,7 +192,7 @@ def _open(folder: Path, model: Path, options: FitOptions, began_at: float) -> Op
             made_with=made_with,
             archive=archive,
             warnings=warnings,
-            unreadable_images=(*parts.unreadable, *inputs.unreadable_images),
+            unreadable_images=(*left_out, *inputs.unreadable_images),
             corrections=corrections.text if corrections else "",
             race=record,
         )

@@ -17,6 +17,7 @@ from train_pytorch_model.errors import InvalidDatasetError, NotLabeledDatasetErr
 from train_pytorch_model.formats.image_directory import images_of
 from train_pytorch_model.formats.listing import Listing, Packer
 from train_pytorch_model.inputs.scoring import open_evaluation_inputs
+from train_pytorch_model.inputs.unreadable_images import UnreadableImage
 
 
 def sizes(parts: Parts) -> list[int]:
@@ -202,3 +203,11 @@ def test_images_stay_in_the_parts_of_an_earlier_split_and_new_ones_are_split(
         ("training", 12),
         ("validation", 4),
     ]
+
+
+def test_images_that_cannot_be_read_are_not_split_but_listed(tmp_path: Path) -> None:
+    root = paint_folders(tmp_path / "photographs", 6)
+    (root / "red/0.png").write_bytes(b"")
+    left_out: list[UnreadableImage] = []
+    assert sum(sizes(open_parts(root, seed=1, left_out=left_out))) == 17
+    assert [image.file_name for image in left_out] == ["red/0.png"]
