@@ -35,6 +35,7 @@ from train_pytorch_model.inputs.scoring import open_evaluation_inputs, open_trai
 from train_pytorch_model.machine.console import logger, shown_on_console
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.machine.stop_requests import StopRequests
+from train_pytorch_model.quality.review_order import MAX_REVIEWED
 from train_pytorch_model.quality.suspects import SUSPECTS, Suspect
 from train_pytorch_model.reports.shown import Evaluated, Page, read_evaluation, read_table
 from train_pytorch_model.stories.fit import fit as run_fit
@@ -264,6 +265,47 @@ class Model:
 
         with shown_on_console():
             return register_model(self.root, name, address)
+
+    def review(
+        self,
+        folder: AnyPath,
+        output: AnyPath = "review.html",
+        *,
+        corrections: AnyPath | None = None,
+        num_images: int = MAX_REVIEWED,
+        label_column: str | None = None,
+        file_column: str | None = None,
+        split_column: str | None = None,
+    ) -> Page:
+        """Write a page of the images of a folder that most need a decision, which a notebook shows.
+
+        They are suspects, images that look alike with different categories, images unlike those of
+        the training, and images without a category. The page saves the decisions as
+        corrections.csv, for `fit(folder, corrections=…)`; earlier `corrections`, by default the
+        model's own, are not asked again. `output` is replaced if it is such a page. Raises
+        `InvalidDatasetError`, `OutputDirectoryError`, `ParameterError`.
+        """
+        from train_pytorch_model.inference.random_state import kept_random_state
+        from train_pytorch_model.stories.write_review import write_review
+
+        columns = {
+            "label_column": label_column,
+            "file_column": file_column,
+            "split_column": split_column,
+        }
+        values = {"corrections": corrections, "num_images": num_images}
+        typed = typed_values(values, {"corrections": Path | None, "num_images": int})
+        page = path_of("output", output)
+        with kept_random_state(), shown_on_console(quiet=True):
+            write_review(
+                self.root,
+                path_of("folder", folder),
+                page,
+                TableOptions(**typed_values(columns, get_type_hints(TableOptions))),
+                typed["corrections"],
+                typed["num_images"],
+            )
+        return Page(page)
 
     def __repr__(self) -> str:
         contents = f"{self._directory.architecture}, {len(self.categories)} categories"

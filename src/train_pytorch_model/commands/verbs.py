@@ -9,6 +9,7 @@ from train_pytorch_model.commands.fit import Fit
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.commands.parsing import Command
 from train_pytorch_model.commands.quickstart import Quickstart
+from train_pytorch_model.commands.review import Review
 from train_pytorch_model.commands.score import Score
 from train_pytorch_model.commands.split import Split
 from train_pytorch_model.commands.submit import Submit
@@ -23,6 +24,7 @@ VERBS: Mapping[str, type[Command]] = {
     "score": Score,
     "evaluate": Evaluate,
     "watch": Watch,
+    "review": Review,
     "export": Export,
     "submit": Submit,
     "convert": Convert,

@@ -122,6 +122,12 @@ def correct(
                 f"its images have lists of categories, and {corrections.path.name} gives one each.",
                 "Correct the lists where they are, in the table or the image directory.",
             )
+    if any(images.is_multi_label for images in parts.values()):
+        raise InvalidDatasetError(
+            parts[TRAINING].title,
+            f"its images have any number of categories, and {corrections.path.name} gives each one.",
+            f"Correct the table of the images instead, and leave out {parameter('corrections')}.",
+        )
     outcome = _Outcome()
     found = list(_find(folder, parts, corrections, outcome))
     categories = _categories(parts, found)

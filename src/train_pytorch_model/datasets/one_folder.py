@@ -130,6 +130,14 @@ def _readable(images: ImageDirectory) -> tuple[ImageDirectory, Sequence[Unreadab
     return without_unreadable_images(images, read_headers(images).unreadable)
 
 
+def open_unsplit(folder: Path, columns: TableOptions = BY_DEFAULT) -> dict[str, ImageDirectory]:
+    """Return the images of the parts that a folder has already: of training, if it has none.
+
+    Raises `InvalidDatasetError`, `NotLabeledDatasetError`.
+    """
+    return _open_own_parts(_seen_through(folder), columns)
+
+
 def _open_own_parts(folder: Path, columns: TableOptions) -> dict[str, ImageDirectory]:
     """Return the parts that the folder has already, by part: training, and maybe others.
 

@@ -186,6 +186,11 @@ def check_test(training: ImageDirectory, test: ImageDirectory) -> None:
     without_unreadable_images(test, read_headers(test).unreadable)
 
 
+def inputs_of(model: ModelDirectory, images: ImageDirectory) -> ScoringInputs:
+    """Return the inputs of scoring, of what is open already. Raises `InvalidDatasetError`."""
+    return _scoring_inputs(model, images, is_limited=False)
+
+
 def _scoring_inputs(
     model: ModelDirectory, images: ImageDirectory, is_limited: bool
 ) -> ScoringInputs:

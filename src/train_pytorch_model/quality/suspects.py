@@ -6,16 +6,21 @@ validation images by predictions of a model that was not trained on them, and th
 their margins while they were learned.
 """
 
+import csv
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.formats.reading import MalformedFileError, file_inside, read_bounded
 
 SUSPECTS = "suspects.csv"
 MIN_PROBABILITY = 0.5  # of being wrong
 SURE = 0.8  # of a category that an image may lack, or have wrongly: a weak model is sure of none
+MAX_BYTES = 64 << 20  # of a table that is read
 MAX_MARGIN = 0.5  # of a training image: above, the network prefers the given category
 
 
@@ -151,3 +156,15 @@ def suspect_rows(parts: Sequence[tuple[ImageDirectory, Suspects]]) -> list[Suspe
             ranked.append(((-suspect.wrong, rank / suspects.num_images), suspect))
     ranked.sort(key=lambda rank_and_suspect: rank_and_suspect[0])
     return [suspect for _, suspect in ranked]
+
+
+def suspects_in(model: Path) -> list[Suspect]:
+    """Return the rows of a model's suspects.csv; none without one. Raises `MalformedFileError`."""
+    if not (model / SUSPECTS).exists():
+        return []
+    text = read_bounded(file_inside(model, SUSPECTS), MAX_BYTES).decode(errors="surrogateescape")
+    try:
+        rows = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+        return [Suspect(**row | {"wrong": float(row["wrong"])}) for row in rows]
+    except (csv.Error, KeyError, TypeError, ValueError) as error:
+        raise MalformedFileError(f"{SUSPECTS} is not as training writes it.") from error

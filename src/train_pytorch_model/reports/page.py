@@ -21,8 +21,8 @@ MAX_NAME = 100  # characters; longer names are truncated
 BETWEEN_WORDS = re.compile(r"(?<=[/\\_+,=&@-])")  # where a name may be broken, besides at spaces
 
 
-def render_page(template: str, **values: object) -> str:
-    """Render a template that extends `page.html`."""
+def render_page(template: str, *, script_name: str = "page.js", **values: object) -> str:
+    """Render a template that extends `page.html`, with the script of that name."""
     environment = Environment(
         loader=PackageLoader("train_pytorch_model.reports"),
         autoescape=True,
@@ -32,7 +32,7 @@ def render_page(template: str, **values: object) -> str:
     )
     environment.filters |= {"shorten": shorten, "breakable": breakable}
     environment.globals |= {"counted": counted, "duration": duration}
-    script = environment.get_template("page.js").render()
+    script = environment.get_template(script_name).render()
     digest = hashlib.sha256(script.encode()).digest()
     page = environment.get_template(template).render(
         version=__version__,

@@ -19,20 +19,20 @@ HEAT_COLOUR = (255, 0, 170)  # which photographs hardly have
 MAX_HEAT = 0.75  # opacity: the picture can still be recognized
 
 
-def thumbnail(path: Path, colours: Colours = DEFAULT_COLOURS) -> str:
+def thumbnail(path: Path, colours: Colours = DEFAULT_COLOURS, side: int = THUMBNAIL_SIDE) -> str:
     """Return the image of a file as by `small_picture`; empty if it cannot be read."""
     try:
         with library_lines:
-            image = decode(path, THUMBNAIL_SIDE, colours)
-        return small_picture(image)
+            image = decode(path, side, colours)
+        return small_picture(image, side)
     except UnreadableImageError:  # deleted since it was evaluated
         return ""
 
 
-def small_picture(image: Image.Image) -> str:
-    """Return the image at no more than `THUMBNAIL_SIDE` px a side, as a data URI."""
+def small_picture(image: Image.Image, side: int = THUMBNAIL_SIDE) -> str:
+    """Return the image at no more than so many px a side, as a data URI."""
     small = image.copy()
-    small.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
+    small.thumbnail((side, side))
     small.info.clear()  # or the comments of the file would be copied
     return encode(small, "WEBP", quality=THUMBNAIL_QUALITY)  # a third smaller than as a JPEG
 

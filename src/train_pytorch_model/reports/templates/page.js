@@ -41,13 +41,7 @@ for (const input of document.querySelectorAll("input[data-filters]")) {
   });
 }
 
-// A name keeps its own text direction, whatever its script, and is broken between words only.
-function isolated(text) {
-  const name = document.createElement("bdi");
-  // After the same characters as in page.py.
-  for (const part of text.split(/(?<=[/\\_+,=&@-])/)) name.append(part, document.createElement("wbr"));
-  return name;
-}
+{% include "names.js" %}
 
 // The images of a cell of the confusion matrix: names of files, with those pictures that the page has.
 const cells = JSON.parse(document.getElementById("cell-data")?.textContent ?? "null");

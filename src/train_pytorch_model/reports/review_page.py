@@ -1,0 +1,128 @@
+"""The page on which a person decides about images: one file, without a server or a network.
+
+Decisions are kept by the browser, and saved as `corrections.csv`. A browser without scripts lists
+the images with what there is to say about each.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from train_pytorch_model.formats.corrections import (
+    DISCARDED,
+    IS_CATEGORY,
+    NOT_SURE,
+    Correction,
+)
+from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.quality.review_order import (
+    DOUBTFUL,
+    SUSPECT,
+    TWIN,
+    UNLABELLED,
+    UNLIKE,
+)
+from train_pytorch_model.reports.gallery import Heat
+from train_pytorch_model.reports.page import render_page
+
+REVIEW_PAGE = "review.html"
+MAX_PICTURE_BYTES = 20 << 20  # of all pictures of a page, as text
+NUM_CHOICES = 9  # categories with a number on the keyboard
+KINDS = {
+    SUSPECT: ("probably a wrong category", "probably wrong categories"),
+    TWIN: (
+        "image that looks like one of another category",
+        "images that look like one of another category",
+    ),
+    UNLABELLED: ("image without a category", "images without a category"),
+    UNLIKE: ("image unlike the training images", "images unlike the training images"),
+    DOUBTFUL: ("label that the model doubts", "labels that the model doubts"),
+}
+
+
+@dataclass(frozen=True)
+class Item:
+    """An image to decide on."""
+
+    file: str  # relative to the data set, as corrections.csv names it
+    sha256: str
+    kind: str  # of `review_order`
+    given: str  # its category; empty without one
+    proposed: str  # empty if nothing is
+    why: str  # in words, without names
+    choices: Sequence[str]  # the most probable categories, the first one first
+    picture: str  # a data URI
+    heat: Heat | None = None
+    twin_file: str = ""  # the image that it looks like
+    twin_category: str = ""
+    twin_picture: str = ""
+
+
+@dataclass(frozen=True)
+class Review:
+    """The contents of the page."""
+
+    spec: ClassifierSpec
+    dataset_name: str
+    num_images: int  # of the data set
+    categories: Sequence[str]
+    items: Sequence[Item]  # the most useful decision first
+    earlier: Sequence[Correction]  # decisions that the saved table has besides those of the page
+    expected_wrong: int  # of the items that are suspects
+    num_left: int  # images that need a decision and are not on the page
+
+
+def render_review(review: Review) -> str:
+    """Render the page. Names of files and categories may contain anything."""
+    return render_page(
+        REVIEW_PAGE,
+        script_name="review.js",
+        review=review,
+        spec=review.spec,
+        dataset_name=review.dataset_name,
+        images=review.num_images,
+        counts=list(_counts(review.items)),
+        data=_data(review),
+    )
+
+
+def _counts(items: Sequence[Item]) -> Iterator[tuple[int, str]]:
+    """Yield how many items there are of each kind, and what they are."""
+    for kind, (one, more) in KINDS.items():
+        count = sum(item.kind == kind for item in items)
+        if count:
+            yield count, one if count == 1 else more
+
+
+def _key_of(items: Sequence[Item]) -> str:
+    """Return what the browser keeps decisions by: other images are another page."""
+    digest = hashlib.sha256()
+    for item in items:
+        digest.update(f"{item.file}\0{item.sha256}\0".encode("utf-8", "backslashreplace"))
+    return digest.hexdigest()
+
+
+def _data(review: Review) -> dict[str, Any]:
+    """Return what the script gets; it must hold no lone surrogates, which JSON would escape."""
+    index_of = {name: index for index, name in enumerate(review.categories)}
+    return {
+        "key": _key_of(review.items),
+        "categories": list(review.categories),
+        "items": [
+            {
+                "file": item.file,
+                "sha256": item.sha256,
+                "given": index_of.get(item.given, -1),
+                "proposed": index_of.get(item.proposed, -1),
+                "choices": [index_of[name] for name in item.choices if name in index_of],
+            }
+            for item in review.items
+        ],
+        "earlier": [
+            [row.file, row.sha256, row.before, row.decision, row.who, row.when]
+            for row in review.earlier
+        ],
+        "words": {"discarded": DISCARDED, "notSure": NOT_SURE, "category": IS_CATEGORY},
+        "choices": NUM_CHOICES,
+    }
