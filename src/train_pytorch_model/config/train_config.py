@@ -60,3 +60,7 @@ class TrainConfig:
     def as_flags(self) -> dict[str, int | float]:
         """Return the values by flag (`--epochs`, …), in the documented order."""
         return {flag(field.name): getattr(self, field.name) for field in fields(self)}
+
+    def as_text(self) -> str:
+        """Return the parameters as options of a command line."""
+        return " ".join(f"{name} {value}" for name, value in self.as_flags().items())

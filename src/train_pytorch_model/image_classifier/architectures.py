@@ -135,14 +135,14 @@ def build(architecture: str, option: bool, num_classes: int) -> nn.Module:
         return _build_with_timm(architecture, num_classes)
     family = FAMILY_OF[architecture]
     options = {family.option: option} if family.option else {}
-    models = _torchvision_models()
+    models = torchvision_models()
     network: nn.Module = models.get_model(
         architecture, weights=None, num_classes=num_classes, **options
     )
     return network
 
 
-def _torchvision_models() -> ModuleType:
+def torchvision_models() -> ModuleType:
     """Import torchvision's models, without PyTorch's compiler.
 
     Their detection operators want a single function of the compiler: they get one that loads it

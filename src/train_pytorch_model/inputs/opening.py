@@ -94,11 +94,10 @@ class OpenedInputs:
         entries = asdict(self.recipe)
         del entries["horizontal_flip"], entries["white_level"]
         recipe = {wording.flag(name): _joined(value) for name, value in entries.items()}
-        parameters = config.as_flags()
         archive = {"archive": self.archive} if self.archive else {}
         made_with = {"initial_model": self.made_with} if self.made_with else {}
         return {
-            "parameters": " ".join(f"{name} {value}" for name, value in parameters.items()),
+            "parameters": config.as_text(),
             "recipe": " ".join(f"{name} {value}" for name, value in recipe.items()),
             **made_with,
             "untrained_model": self.made_by or self.model.sha256,

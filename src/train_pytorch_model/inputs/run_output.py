@@ -76,16 +76,22 @@ def is_complete_or_replaced(
 
     Raises `OutputDirectoryError` if it holds another model, unless it is to `overwrite` that.
     """
-    published = trained_directory.published_fingerprint(output)
-    if published is None:
-        return False
-    same = {entry: published.get(entry, "") for entry in expected}
-    if same == dict(expected):
-        _log_that_it_is_complete(output, fresh)
+    if is_complete(output, expected, fresh):
         return True
-    if not overwrite:
+    published = trained_directory.published_fingerprint(output)
+    if published is not None and not overwrite:
+        same = {entry: published.get(entry, "") for entry in expected}
         raise _other_model(output, name, changed(same, expected, ""))
     return False
+
+
+def is_complete(output: Path, expected: Mapping[str, str], fresh: bool) -> bool:
+    """Return whether the output holds the model of a run of which these entries are `expected`."""
+    published = trained_directory.published_fingerprint(output)
+    if published is None or not expected.items() <= published.items():
+        return False
+    _log_that_it_is_complete(output, fresh)
+    return True
 
 
 def changed(before: Mapping[str, str], after: Mapping[str, str], image_changes: str) -> list[str]:

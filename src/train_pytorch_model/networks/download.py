@@ -6,18 +6,19 @@ import socket
 from collections.abc import Mapping
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-import torchvision.models
 from torch import nn
-from torchvision.models._api import WeightsEnum as Weights
 
 from train_pytorch_model.config.wording import parameter
 from train_pytorch_model.errors import FailedToDownloadFilesError, ParameterError
 from train_pytorch_model.formats.reading import sha256_of
 from train_pytorch_model.image_classifier import architectures
 from train_pytorch_model.machine.console import logger
+
+if TYPE_CHECKING:
+    from torchvision.models._api import WeightsEnum as Weights
 
 SHA256_START = re.compile(r"-([0-9a-f]{8,})\.pth$")  # in the name of every torchvision file
 HUB_WEIGHTS = "model.safetensors"  # in a repository of the hub
@@ -40,9 +41,9 @@ def fetch_pretrained(architecture: str) -> None:
     fetch_config_from_hub(config.to_dict(), is_shown=False)
 
 
-def named_weights(architecture: str, name: str) -> Weights:
+def named_weights(architecture: str, name: str) -> "Weights":
     """Return torchvision's weights of a name; `DEFAULT` is the best. Raises `ParameterError`."""
-    known = torchvision.models.get_model_weights(architecture)
+    known = architectures.torchvision_models().get_model_weights(architecture)
     size = architectures.FAMILY_OF[architecture].image_size
     # A network with a fixed number of patches needs weights for its own image size.
     fitting: dict[str, Weights] = {
@@ -62,7 +63,7 @@ def named_weights(architecture: str, name: str) -> Weights:
     )
 
 
-def fetch(weights: Weights, is_shown: bool) -> Path:
+def fetch(weights: "Weights", is_shown: bool) -> Path:
     """Return the path of the intact file in torch's cache, which is downloaded if it is not there.
 
     `is_shown` shows the progress. Raises `FailedToDownloadFilesError`.

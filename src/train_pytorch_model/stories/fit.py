@@ -55,7 +55,11 @@ from train_pytorch_model.inputs import opening, scoring
 from train_pytorch_model.inputs.check_model_options import check_model_options
 from train_pytorch_model.inputs.opening import CheckedImages, OpenedInputs
 from train_pytorch_model.inputs.race_options import check_race_options
-from train_pytorch_model.inputs.run_output import is_complete_or_replaced, prepare_output
+from train_pytorch_model.inputs.run_output import (
+    is_complete,
+    is_complete_or_replaced,
+    prepare_output,
+)
 from train_pytorch_model.inputs.start_from import check_start_options, describe_start, open_start
 from train_pytorch_model.inputs.unreadable_images import UnreadableImage
 from train_pytorch_model.machine.console import logger
@@ -175,7 +179,7 @@ def _open(folder: Path, model: Path, options: FitOptions, began_at: float) -> Op
         )
     checked = opening.check_images(training, validation)
     made_by = "" if options.start_from else _hash_of(options)
-    if options.minutes and _has_raced(model, checked, archive, made_by, options):
+    if _is_done(model, checked, archive, made_by, options):
         run.remove()
         return None
     path = run.root / f"{UNTRAINED}{made_by[:16]}"
@@ -245,22 +249,25 @@ def _parameters(options: FitOptions, record: RaceRecord | None) -> TrainConfig:
     return replace(options.parameters, epochs=max(1, record.epochs))
 
 
-def _has_raced(
+def _is_done(
     model: Path, checked: CheckedImages, archive: str, made_by: str, options: FitOptions
 ) -> bool:
-    """Return whether the model is of this same race, of the same images.
+    """Return whether the model is of this same call, as far as can be told without PyTorch.
 
-    Raises `OutputDirectoryError` if it is another one that is not to be replaced.
+    Raises `OutputDirectoryError` if it is of another race that is not to be replaced.
     """
     expected = {
-        "initial_model": _options_in_words(options),
         "untrained_model": made_by,
         "training_dataset": checked.training.fingerprint(),
         "validation_dataset": checked.validation.fingerprint(),
     }
     if archive:
         expected["archive"] = archive
-    return is_complete_or_replaced(model, expected, OUTPUT, options.fresh, options.overwrite)
+    if options.minutes:
+        expected["initial_model"] = _options_in_words(options)
+        return is_complete_or_replaced(model, expected, OUTPUT, options.fresh, options.overwrite)
+    expected["parameters"] = options.parameters.as_text()
+    return _is_complete(model / EVALUATION) and is_complete(model, expected, options.fresh)
 
 
 @contextmanager
