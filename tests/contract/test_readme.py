@@ -39,6 +39,8 @@ NOT_RUN = {
     "python3 -m venv": ".ci/run runs the second, programs/test_quickstart.py the end of the first",
     ".venv/bin/pip install": "from an index out of reach; programs/test_wheel.py makes a wheel",
     ".venv/bin/python -m train_pytorch_model quickstart": "programs/test_quickstart.py runs it",
+    "python -m train_pytorch_model fit photographs --minutes": "unit/stories/test_race.py runs it",
+    "python -m train_pytorch_model init-model --architecture timm:tf": "its weights are elsewhere",
     "mlflow models serve": "programs/test_serving.py runs it, on another port",
     "az ": "needs Azure ML; contract/ checks the files",
     "mkdir ": "a folder for what the next line writes",

@@ -15,6 +15,7 @@
                                         zero_init_residual: false}
                         task_type: MultiClassification
                         recipe: {…}          this package's; absent if all entries are defaults
+                        weights_licence: …   this package's; of pretrained weights, if it is known
     model               torch.save of the state dict; the keys start with `model.`
 
 A trained one also has
@@ -67,6 +68,7 @@ LABEL_MAP = "index_to_label.csv"
 MULTI_LABEL_MODULE = "train_pytorch_model.multi_label"
 MULTI_LABEL_TASK = "MultiLabelClassification"
 MAX_LABEL_MAP_BYTES = 16 << 20
+MAX_LICENCE = 100  # characters
 NORMALIZER_MODULE = "azureml.designer.core.model.model_spec.builtin_model_meta.pre_processor"
 NORMALIZER_CLASS = "ImageNormalizer"
 # Texts that pandas reads as missing or as booleans.
@@ -93,6 +95,7 @@ class ModelDirectory:
     std: tuple[float, float, float] | None
     # Whether only the last layer was solved for its categories, and the rest is of elsewhere.
     is_solved: bool = False
+    weights_licence: str = ""  # of the pretrained weights in it; empty if it is not known
     # From which probability on each category is answered, if images have any number of them.
     thresholds: tuple[float, ...] | None = None
 
@@ -187,7 +190,15 @@ def _open(root: Path, port: str) -> ModelDirectory:
         mean=normalization.mean,
         std=normalization.std,
         thresholds=_read_thresholds(spec, extras, categories),
+        weights_licence=_licence(spec),
     )
+
+
+def _licence(spec: Mapping[str, Any]) -> str:
+    licence = spec.get("weights_licence", "")
+    if not isinstance(licence, str) or len(licence) > MAX_LICENCE or not licence.isprintable():
+        raise MalformedFileError(f"{SPEC} says weights_licence {licence!r}, expected a short name.")
+    return licence
 
 
 def _check_flavor(spec: Mapping[str, Any]) -> None:
@@ -338,6 +349,7 @@ def write_spec(
     recipe: Recipe,
     categories: Sequence[str] = (),
     thresholds: Sequence[float] | None = None,
+    weights_licence: str = "",
 ) -> dict[str, Any]:
     """Write `model_spec.yaml`, of a trained directory also the label map; return `_meta.yaml`."""
     family = architectures.family_of(architecture)
@@ -377,6 +389,8 @@ def write_spec(
         spec["thresholds"] = list(thresholds)
     if entries:
         spec["recipe"] = entries
+    if weights_licence:
+        spec["weights_licence"] = weights_licence
     write_yaml(root / SPEC, spec)
     return meta
 

@@ -42,3 +42,13 @@ def licence_of(architecture: str, weights: Any = None) -> str:
 def is_restricted(licence: str) -> bool:
     """Return whether a licence is known not to allow every use."""
     return any(part in licence.lower() for part in RESTRICTED)
+
+
+def describe_licence(licence: str) -> str:
+    """Return what the licence of weights means for whoever uses the model, as a sentence."""
+    if is_restricted(licence):
+        return (
+            f"The weights are under {licence}, which does not allow every use, such as a commercial"
+            " one: read it before you use the model for more than research."
+        )
+    return f"The weights are under {licence}."

@@ -24,6 +24,7 @@ from train_pytorch_model.image_classifier.decoding import UnreadableImageError, 
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.machine.library_lines import library_lines
+from train_pytorch_model.networks.licences import describe_licence
 from train_pytorch_model.training.plan import Plan
 from train_pytorch_model.training.state import State
 
@@ -83,9 +84,11 @@ def _facts(plan: Plan, state: State) -> dict[str, Any]:
     """Return what the model is and how good, for the `metadata` of the MLmodel."""
     inputs = plan.inputs
     metrics = state.best.metrics
-    race = {"race": msgspec.to_builtins(inputs.race)} if inputs.race else {}
+    more: dict[str, Any] = {"race": msgspec.to_builtins(inputs.race)} if inputs.race else {}
+    if inputs.model.weights_licence:
+        more["weights_licence"] = inputs.model.weights_licence
     return {
-        **race,
+        **more,
         "task": _TASKS[inputs.training.is_multi_label],
         "base_model_name": inputs.model.architecture,
         "num_categories": len(inputs.categories),
@@ -128,6 +131,9 @@ def _card(facts: Mapping[str, Any], inputs: TrainingInputs) -> str:
         height=inputs.framing.height,
         width=inputs.framing.width,
     )
+    licence = inputs.model.weights_licence
+    if licence:
+        text += f"\nIt was trained from others' weights. {describe_licence(licence)}\n"
     return text + _about_race(inputs.race) if inputs.race else text
 
 

@@ -210,6 +210,7 @@ def _write_spec(root: Path, inputs: TrainingInputs, spec: ClassifierSpec) -> dic
         recipe=recipe,
         categories=inputs.categories,
         thresholds=spec.thresholds,
+        weights_licence=model.weights_licence,
     )
 
 

@@ -26,6 +26,8 @@ def describe_run(engine: Engine, output: Path) -> RunDescription:
         "architecture": inputs.model.architecture,
         "command": " ".join(command_of(plan, output)),
     }
+    if inputs.model.weights_licence:
+        tags["weights_licence"] = inputs.model.weights_licence
     if inputs.race:
         tags |= {
             "race": f"{inputs.race.chosen} of {len(inputs.race.candidates)} candidates",

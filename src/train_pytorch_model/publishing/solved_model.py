@@ -50,4 +50,5 @@ def write_solved_model(
             is_pretrained=model.is_pretrained or model.is_trained,
             recipe=recipe,
             categories=inputs.categories,
+            weights_licence=model.weights_licence,
         )

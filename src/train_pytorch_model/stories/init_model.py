@@ -21,6 +21,7 @@ from train_pytorch_model.image_classifier import architectures
 from train_pytorch_model.image_classifier.weights import WeightsError, write_state_dict
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.networks.download import fetch, fetch_from_hub, named_weights
+from train_pytorch_model.networks.licences import describe_licence, is_restricted, licence_of
 from train_pytorch_model.networks.load_weights import load_weights
 
 Colour = tuple[float, float, float]
@@ -69,6 +70,7 @@ def initialize(
             option=option,
             is_pretrained=weights is not None,
             recipe=recipe,
+            weights_licence=weights.licence if weights else "",
         )
 
 
@@ -80,6 +82,7 @@ class _Weights:
     title: str  # as errors name it
     # The mean and std of each colour with which they were trained, not always ImageNet's.
     normalization: tuple[Colour, Colour] | None = None
+    licence: str = ""  # empty if it is not known
 
 
 def _weights_of(options: ModelOptions, network: nn.Module, shows_download: bool) -> _Weights | None:
@@ -95,7 +98,8 @@ def _weights_of(options: ModelOptions, network: nn.Module, shows_download: bool)
         return None
     if architectures.is_of_timm(options.architecture):
         file = fetch_from_hub(network, shows_download)
-        return _Weights(file, f"{file}, from the hub,")
+        licence = licence_of(options.architecture)
+        return _Weights(file, f"{file}, from the hub,", licence=licence)
     weights = named_weights(options.architecture, name)
     file = fetch(weights, shows_download)
     preset = weights.transforms()
@@ -103,6 +107,7 @@ def _weights_of(options: ModelOptions, network: nn.Module, shows_download: bool)
         file,
         f"{file}, which holds the weights {weights.name},",
         normalization=(tuple(preset.mean), tuple(preset.std)),
+        licence=licence_of(options.architecture, weights),
     )
 
 
@@ -120,6 +125,10 @@ def _load(weights: _Weights, architecture: str, network: nn.Module) -> None:
             f"{weights.title} cannot be used: it holds numbers that are not finite."
         )
     logger.info(f"Loaded from {weights.file}: {loaded}")
+    if is_restricted(weights.licence):
+        logger.warning(describe_licence(weights.licence))
+    elif weights.licence:
+        logger.info(describe_licence(weights.licence))
 
 
 def _complete_recipe(recipe: Recipe, architecture: str, network: nn.Module) -> Recipe:

@@ -15,8 +15,7 @@ from train_pytorch_model.image_classifier import architectures
 from train_pytorch_model.inputs.race_options import candidates_of, describes_a_model
 from train_pytorch_model.inputs.start_from import with_given_entries
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.networks.download import fetch_pretrained, named_weights
-from train_pytorch_model.networks.licences import licence_of
+from train_pytorch_model.networks.download import fetch_pretrained
 from train_pytorch_model.stories.init_model import initialize
 
 DOWNLOADING = 1 / 6  # of the time, for all weights that are not here
@@ -53,14 +52,14 @@ def open_candidates(options: FitOptions, work: Path) -> Opened:
             if its_options is None:
                 model = open_model_directory(Path(name), PORT)
                 model = with_given_entries(model, options.recipe)
-                opened.racers.append(Racer(name, model, ""))
+                opened.racers.append(Racer(name, model, model.weights_licence))
                 continue
             path = work / re.sub(r"\W", "-", name)
             if not (path / META).exists():
                 downloads.fetch(its_options)
                 initialize(its_options, options.parameters.random_seed, path, shows_download=False)
             model = open_model_directory(path, PORT)
-            opened.racers.append(Racer(name, model, _licence_of(its_options)))
+            opened.racers.append(Racer(name, model, model.weights_licence))
         except UserError as error:
             opened.left_out[name] = _in_short(error)
     for name, reason in opened.left_out.items():
@@ -90,16 +89,6 @@ def _of_name(options: FitOptions, name: str) -> FitOptions:
         zero_init_residual=False,
         memory_efficient=False,
     )
-
-
-def _licence_of(options: FitOptions) -> str:
-    """Return the licence of downloaded weights; empty for those of a file."""
-    if options.weights_file:
-        return ""
-    weights = None
-    if not architectures.is_of_timm(options.architecture):
-        weights = named_weights(options.architecture, options.weights or "DEFAULT")
-    return licence_of(options.architecture, weights)
 
 
 def _in_short(error: UserError) -> str:

@@ -11,6 +11,7 @@ from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.colours import MAX_WHITE
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.inputs.unreadable_images import unreadable_images_warning
+from train_pytorch_model.networks.licences import describe_licence
 from train_pytorch_model.training import fine_tuning
 from train_pytorch_model.training.fine_tuning import LearningRateFactors
 from train_pytorch_model.training.plan import Plan, why_views_differ
@@ -21,6 +22,7 @@ def describe(plan: Plan, lr_factors: LearningRateFactors) -> dict[str, str]:
     inputs = plan.inputs
     facts = {
         "Model": _model(plan),
+        "Licence": _licence(inputs),
         "Images": (
             f"{len(inputs.training):,} for training, {len(inputs.validation):,} for validation"
         ),
@@ -92,6 +94,11 @@ def _labels(inputs: TrainingInputs) -> str:
     if off:
         text += f"; without {' and '.join(off)}"
     return text
+
+
+def _licence(inputs: TrainingInputs) -> str:
+    licence = inputs.model.weights_licence
+    return describe_licence(licence) if licence else ""
 
 
 def _size(plan: Plan) -> str:

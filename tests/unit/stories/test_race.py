@@ -1,6 +1,7 @@
 """`fit` with minutes, as a whole: tiny networks race on painted images."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -15,6 +16,7 @@ from train_pytorch_model.config.model_options import ModelOptions
 from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.errors import OutputDirectoryError, ParameterError
+from train_pytorch_model.formats.model_directory import open_model_directory
 from train_pytorch_model.formats.race_record import RaceRecord, read_predictions, read_race
 from train_pytorch_model.formats.run_folder import UNTRAINED
 from train_pytorch_model.formats.trained_directory import differences
@@ -84,6 +86,21 @@ def test_the_table_is_wherever_it_is_asked_for(fitted: Path, candidates: tuple[s
     assert race["images"] == 24  # training and validation
     for page in ("report.html", "model_card.md", "race.json"):
         assert Path(race["chosen"]).name in (fitted / page).read_text()
+
+
+def test_the_licence_of_the_weights_is_in_model_and_card(
+    photographs: Path, candidates: tuple[str, ...], tmp_path: Path
+) -> None:
+    licensed = tmp_path / "licensed"
+    shutil.copytree(candidates[0], licensed)
+    spec = licensed / "model_spec.yaml"
+    spec.write_text(spec.read_text() + "weights_licence: cc-by-nc-4.0\n")
+    frozen = Recipe(image_size=32, freeze_backbone=True)
+    model = run(photographs, options_for((str(licensed),), tmp_path / "model", frozen)).model
+    assert open_model_directory(model, "Model").weights_licence == "cc-by-nc-4.0"
+    assert "which does not allow every use" in (model / "model_card.md").read_text()
+    assert "which does not allow every use" in (model / "report.html").read_text()
+    assert record_of(model).candidates[0].licence == "cc-by-nc-4.0"
 
 
 def test_nothing_is_left_beside_the_model(fitted: Path) -> None:
