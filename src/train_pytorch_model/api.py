@@ -174,11 +174,9 @@ class Model:
         classified = self._classifier.classify(read())
         rows = classified.probabilities
         errors = classified.errors
-        answers = self._spec.answers.lists(rows, self.categories)
-        is_one = self._spec.thresholds is None
+        answers = self._spec.answers.labels(rows, self.categories)
         labels = [
-            (names[0] if is_one else names) if error is None else None
-            for names, error in zip(answers, errors, strict=True)
+            answer if error is None else None for answer, error in zip(answers, errors, strict=True)
         ]
         # A table of text cannot hold undecodable bytes of names.
         names = [name.encode(errors="backslashreplace").decode() for name in names]

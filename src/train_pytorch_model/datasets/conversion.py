@@ -29,6 +29,7 @@ from train_pytorch_model.formats.image_directory import (
     open_image_directory,
 )
 from train_pytorch_model.formats.label_files import LabelFile, write_label_files
+from train_pytorch_model.formats.label_kinds import CATEGORIES_COLUMN
 from train_pytorch_model.formats.label_sets import LabelSets
 from train_pytorch_model.formats.label_table import read_table
 from train_pytorch_model.formats.labelled_folder import LabelledFiles, open_labelled, read_labelled
@@ -38,7 +39,7 @@ from train_pytorch_model.formats.outputs import unfinished_error
 from train_pytorch_model.formats.part_names import TRAINING
 from train_pytorch_model.formats.plain_folders import NestedDataSetError, read_plain_folders
 from train_pytorch_model.formats.reading import INCOMPLETE, META, MalformedFileError
-from train_pytorch_model.formats.schema import CATEGORIES_COLUMN, image_schema
+from train_pytorch_model.formats.schema import image_schema
 from train_pytorch_model.formats.table_files import is_usual, tables_in
 from train_pytorch_model.formats.table_rows import TABLE_SUFFIXES, TAGGED_SUFFIX
 from train_pytorch_model.formats.writing import UnreadableFileError, copy_file, in_order
@@ -167,15 +168,15 @@ def merge_copies(source: Source) -> Source:
     first_of = np.arange(len(images))
     first_of[pairs[:, 1]] = pairs[:, 0]
     lists: dict[int, set[int]] = {}
-    for index, first in enumerate(first_of.tolist()):
-        lists.setdefault(first, set()).update(np.flatnonzero(images.marks(index)).tolist())
+    for number, first in zip(images.class_indices.tolist(), first_of.tolist(), strict=True):
+        lists.setdefault(first, set()).update(images.labels.members(number))
     sets = LabelSets()
     firsts = np.array(sorted(lists), np.int64)
     numbers = [sets.number_of(lists[first]) for first in firsts.tolist()]
     merged = replace(
         images.select(firsts),
         class_indices=np.asarray(numbers, dtype=np.int32),
-        label_sets=sets.matrix(len(images.categories)),
+        labels=sets.kind(len(images.categories)),
         columns=("id", CATEGORIES_COLUMN),
     )
     logger.info(
@@ -195,7 +196,7 @@ def convert(
     Raises `InvalidDatasetError` for none, `OutputDirectoryError`.
     """
     images = source.images
-    schema = image_schema(images.categories, images.is_multi_label)
+    schema = image_schema(images.categories, images.labels)
     unreadable: dict[int, str] = {}
     with image_directory.writing_image_directory(output, schema, OUTPUT, overwrite) as writer:
 
@@ -235,7 +236,7 @@ def convert(
         list_unreadable_images(writer.root, records)
         kept = without_empty_categories(kept)
         _write_label_files(images, writer, label_files)
-        writer.schema_content = image_schema(kept.categories, kept.is_multi_label)
+        writer.schema_content = image_schema(kept.categories, kept.labels)
     for warning in kept.warnings():
         logger.warning(warning)
     return len(kept)

@@ -42,8 +42,8 @@ def split(
     else:
         categories = np.zeros(len(images), dtype=np.int32)
     random = np.random.default_rng(derive_seed(seed, "split"))
-    if stratified and images.label_sets is not None:
-        labels_of_images = images.label_sets[images.class_indices]
+    if stratified and images.is_multi_label:
+        labels_of_images = images.marks(np.arange(len(images)))
         part_of_group = assign_groups(labels_of_images, group_of, fractions, random)
         return _parts(images, part_of_group[group_of], len(fractions))
     assignment = _assign_groups(categories, group_of, fractions, random)

@@ -146,7 +146,7 @@ def measure_cost(
     after = _Trial(quantized, spec.answers)
     count = 0
     for index, frame in _frames_of(images, measured, spec):
-        truth = images.marks(index)
+        truth = images.marks(np.array([index]))
         count += 1
         before.predict(frame, truth)
         after.predict(frame, truth)

@@ -29,11 +29,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from train_pytorch_model.formats.label_kinds import CATEGORIES_COLUMN, CATEGORY_COLUMN
 from train_pytorch_model.formats.label_sets import text_of
 from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.formats.schema import (
-    CATEGORIES_COLUMN,
-    CATEGORY_COLUMN,
     NUM_SAMPLES,
     SAMPLES,
     column_attributes,

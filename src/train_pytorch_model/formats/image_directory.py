@@ -49,6 +49,11 @@ from train_pytorch_model.formats import (
     reading,
     schema,
 )
+from train_pytorch_model.formats.label_kinds import (
+    CATEGORIES_COLUMN,
+    CATEGORY_COLUMN,
+    SetsPerImage,
+)
 from train_pytorch_model.formats.listing import SUFFIXES, UNLABELLED, Listing, is_utf8
 from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.formats.outputs import writing_directory
@@ -116,54 +121,37 @@ class ImageDirectory(Listing):
     @property
     def is_multi_label(self) -> bool:
         """Return whether images have any number of categories, and not one each."""
-        return self.label_sets is not None
+        return self.labels.is_multi_label
 
     def as_multi_label(self) -> "ImageDirectory":
         """Return the same images with lists of categories, of one each if they have one each."""
         if self.is_multi_label or not self.categories:
             return self
-        return replace(self, label_sets=np.eye(len(self.categories), dtype=bool))
+        return replace(self, labels=SetsPerImage(np.eye(len(self.categories), dtype=bool)))
 
     def class_counts(self) -> np.ndarray:
         """Return (number of categories,), int64: the number of images of each."""
-        if self.label_sets is None:
-            return np.bincount(self.class_indices, minlength=len(self.categories))
-        of_sets = np.bincount(self.class_indices, minlength=len(self.label_sets))
-        counts: np.ndarray = of_sets @ self.label_sets.astype(np.int64)
-        return counts
+        return self.labels.counts(self.class_indices, len(self.categories))
 
     def targets(self, indices: np.ndarray) -> np.ndarray:
         """Return what training is to learn of the images at `indices` (B,).
 
         These are class indices (B,), int64, or which categories they have, (B, C), float32.
         """
-        targets: np.ndarray = self.class_indices[indices].astype(np.int64)
-        if self.label_sets is not None:
-            targets = self.label_sets[targets].astype(np.float32)
-        return targets
+        return self.labels.targets(self.class_indices[indices])
 
-    def marks(self, index: int) -> np.ndarray:
-        """Return which categories an image has, (C,), bool."""
-        number = int(self.class_indices[index])
-        marks: np.ndarray = np.arange(len(self.categories)) == number
-        if self.label_sets is not None:
-            marks = self.label_sets[number]
-        return marks
+    def marks(self, indices: np.ndarray) -> np.ndarray:
+        """Return which categories the images at `indices` (B,) have, (B, C), bool."""
+        return self.labels.marks(self.class_indices[indices], len(self.categories))
 
     def with_category(self, class_index: int) -> np.ndarray:
         """Return the indices of the images that have this category, (K,), int64."""
-        if self.label_sets is None:
-            return np.flatnonzero(self.class_indices == class_index)
-        return np.flatnonzero(self.label_sets[self.class_indices, class_index])
+        return np.flatnonzero(self.labels.has(self.class_indices, class_index))
 
     def categories_of(self, index: int) -> tuple[str, ...]:
         """Return the names of the categories of an image."""
-        number = int(self.class_indices[index])
-        if not self.categories or number == UNLABELLED:
-            return ()
-        if self.label_sets is None:
-            return (self.categories[number],)
-        return tuple(self.categories[member] for member in np.flatnonzero(self.label_sets[number]))
+        members = self.labels.members(int(self.class_indices[index]))
+        return tuple(self.categories[member] for member in members)
 
     def label_with(self, index: int, class_index: int) -> str:
         """Return the label that an image would have if it were wrong about a category, as text.
@@ -210,12 +198,18 @@ class ImageDirectory(Listing):
         new_indices = np.asarray(
             [index_of[listing.comparable(name)] for name in self.categories], dtype=np.int32
         )
-        if self.label_sets is not None:
-            moved = np.zeros((len(self.label_sets), len(categories)), dtype=bool)
-            moved[:, new_indices] = self.label_sets
-            return replace(self, categories=tuple(categories), label_sets=moved)
+        return self.renumbered(categories, new_indices)
+
+    def renumbered(self, categories: Sequence[str], new_indices: np.ndarray) -> "ImageDirectory":
+        """Return the same images with the class indices (C,) of these categories.
+
+        The index of a category that no image has any more is negative.
+        """
+        labels, class_indices = self.labels.renumbered(
+            self.class_indices, new_indices, len(categories)
+        )
         return replace(
-            self, categories=tuple(categories), class_indices=new_indices[self.class_indices]
+            self, categories=tuple(categories), labels=labels, class_indices=class_indices
         )
 
     def warnings(self) -> list[str]:
@@ -334,12 +328,12 @@ class ImageDirectory(Listing):
     def label_of(self, index: int) -> str | list[str]:
         """Return an image's category, or a list if images have any number of them."""
         categories = self.categories_of(index)
-        return list(categories) if self.is_multi_label else categories[0]
+        return self.labels.label(categories)
 
     def read_schema(self) -> dict[str, Any]:
         """Return the content of `_schema.json`; of plain folders, what convert would write."""
         if not self._is_copy:
-            return schema.image_schema(self.categories, self.is_multi_label)
+            return schema.image_schema(self.categories, self.labels)
         meta = reading.read_yaml(self.root / META)
         content = reading.read_json(self.root / meta["schema"], dict[str, Any])
         return schema.with_categories(content, self.categories) if self.is_relabelled else content
@@ -350,8 +344,7 @@ class ImageDirectory(Listing):
         digest.update(self.file_names.blob)
         digest.update(np.diff(self.file_names.offsets).astype("<i4").tobytes())
         digest.update(self.class_indices.astype("<i4").tobytes())
-        if self.label_sets is not None:
-            digest.update(self.label_sets.tobytes())
+        digest.update(self.labels.content())
         return digest.hexdigest()
 
 
@@ -503,7 +496,7 @@ def image_row(
         reference[ORIGINAL] = original.encode(errors="backslashreplace").decode()
     columns: dict[str, Any] = {}
     if isinstance(label, list):
-        columns = {schema.CATEGORIES_COLUMN: label}
+        columns = {CATEGORIES_COLUMN: label}
     elif label is not None:
-        columns = {schema.CATEGORY_COLUMN: label}
+        columns = {CATEGORY_COLUMN: label}
     return {schema.IMAGE_REFERENCE: reference, **columns, "id": item}

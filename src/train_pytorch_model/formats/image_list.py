@@ -3,7 +3,7 @@
 import os
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,12 @@ import numpy as np
 
 from train_pytorch_model.config.wording import bulleted, counted
 from train_pytorch_model.formats import listing, reading
+from train_pytorch_model.formats.label_kinds import (
+    ONE_PER_IMAGE,
+    LabelKind,
+    OnePerImage,
+    SetsPerImage,
+)
 from train_pytorch_model.formats.label_sets import LabelSets, text_of
 from train_pytorch_model.formats.listing import UNLABELLED, Listing
 from train_pytorch_model.formats.present_files import PresentFiles
@@ -46,7 +52,7 @@ def read_image_list(root: Path) -> Listing:
     meta = reading.read_meta(root, TYPE)
     path = reading.named_file(root, meta, "image_list")
     schema = read_image_schema(reading.named_file(root, meta, "schema"))
-    rows = _SetRows(schema) if schema.is_multi_label else _Rows(schema)
+    rows = _ROWS_OF[schema.kind](schema)
     rows.read(root, path)
     return Listing(
         file_names=rows.names.finish(),
@@ -55,7 +61,7 @@ def read_image_list(root: Path) -> Listing:
         columns=schema.columns,
         ignored={},
         repeated=len(rows.repeats[0]),
-        label_sets=rows.label_sets(),
+        labels=rows.labels(),
     )
 
 
@@ -162,9 +168,9 @@ class _Rows:
             text = f"category {category!r} is not declared in {SCHEMA}."
             self._problems.append(_Problem(row, 1, text))
 
-    def label_sets(self) -> np.ndarray | None:
-        """Return the sets of categories to which the indices refer; None for single categories."""
-        return None
+    def labels(self) -> LabelKind:
+        """Return what the indices stand for."""
+        return ONE_PER_IMAGE
 
     def _label_of(self, index: int) -> str:
         """Return what an index stands for."""
@@ -241,12 +247,11 @@ class _SetRows(_Rows):
         super().__init__(schema)
         self._sets = LabelSets()
 
-    def label_sets(self) -> np.ndarray | None:
-        return self._sets.matrix(len(self._schema.categories))
+    def labels(self) -> LabelKind:
+        return self._sets.kind(len(self._schema.categories))
 
     def _label_of(self, index: int) -> str:
-        (members,) = np.nonzero(self._sets.matrix(len(self._schema.categories))[index])
-        return text_of([self._schema.categories[member] for member in members])
+        return text_of([self._schema.categories[member] for member in self.labels().members(index)])
 
     def _add_categories(
         self, first: int, file_names: Sequence[str | None], rows: Sequence[Any]
@@ -261,6 +266,9 @@ class _SetRows(_Rows):
             if row.category is None and file_names[position] is not None:
                 self._add_unlabelled(first + position, file_names[position], None)
             self.class_indices.append(self._sets.number_of(indices))
+
+
+_ROWS_OF: Mapping[type[LabelKind], type[_Rows]] = {OnePerImage: _Rows, SetsPerImage: _SetRows}
 
 
 def _blocks(file: IO[bytes], name: str) -> Iterator[bytes]:

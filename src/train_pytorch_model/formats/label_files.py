@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from train_pytorch_model.formats.automl_list import MLTABLE
+from train_pytorch_model.formats.label_kinds import CATEGORIES_COLUMN, CATEGORY_COLUMN
 from train_pytorch_model.formats.reading import MalformedFileError
-from train_pytorch_model.formats.schema import CATEGORIES_COLUMN, CATEGORY_COLUMN, IMAGE_REFERENCE
+from train_pytorch_model.formats.schema import IMAGE_REFERENCE
 from train_pytorch_model.formats.table_columns import SEPARATORS
 from train_pytorch_model.formats.writing import write_csv, write_yaml
 

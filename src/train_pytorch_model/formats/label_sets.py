@@ -1,14 +1,10 @@
-"""Sets of categories, for images that have any number of them.
-
-An image has the number of its set, where an image of one category has the number of the category.
-So images are selected, compared and hashed alike, and equal sets have one number. In text, the
-categories of a set are separated by semicolons.
-"""
+"""Sets of categories as they are read, and as text, where semicolons separate the categories."""
 
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from train_pytorch_model.formats.label_kinds import SetsPerImage
 from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.image_classifier.answers import SEPARATOR
 
@@ -24,6 +20,10 @@ class LabelSets:
     def number_of(self, class_indices: Iterable[int]) -> int:
         """Return the number of a set, which is added unless it is known."""
         return self._numbers.setdefault(frozenset(class_indices), len(self._numbers))
+
+    def kind(self, num_categories: int) -> SetsPerImage:
+        """Return the labels of images with these numbers. Raises `MalformedFileError`."""
+        return SetsPerImage(self.matrix(num_categories))
 
     def matrix(self, num_categories: int) -> np.ndarray:
         """Return which categories each set has: (K, C), bool. Raises `MalformedFileError`."""

@@ -216,7 +216,7 @@ def _beside_folders(
         if is_named:
             raise
         return LabelledFiles(_noted(listing, f"{reader.path.name} is not used: {error}"), root)
-    if labelled.listing.label_sets is not None:
+    if labelled.listing.labels.is_multi_label:
         note = f"the lists of {labelled.table} count, not the names of the folders."
         return LabelledFiles(_noted(labelled.listing, note), path, labelled.parts)
     listing = _noted(listing, *labelled.listing.notes)

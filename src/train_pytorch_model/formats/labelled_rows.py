@@ -7,11 +7,11 @@ import numpy as np
 
 from train_pytorch_model.config.wording import bulleted, counted
 from train_pytorch_model.formats import listing
+from train_pytorch_model.formats.label_kinds import CATEGORIES_COLUMN
 from train_pytorch_model.formats.label_sets import LabelSets
 from train_pytorch_model.formats.listing import UNLABELLED, Listing
 from train_pytorch_model.formats.listing import natural_order as natural
 from train_pytorch_model.formats.reading import MalformedFileError
-from train_pytorch_model.formats.schema import CATEGORIES_COLUMN
 from train_pytorch_model.formats.table_rows import SeveralValues
 from train_pytorch_model.formats.table_splits import NO_PART
 
@@ -136,7 +136,7 @@ class LabelledRows:
             columns=("id", CATEGORIES_COLUMN),
             ignored=dict(self.ignored),
             notes=tuple(notes),
-            label_sets=sets.matrix(len(categories)),
+            labels=sets.kind(len(categories)),
         )
 
 

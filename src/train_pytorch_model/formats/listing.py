@@ -18,6 +18,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from train_pytorch_model.config.wording import bulleted
+from train_pytorch_model.formats.label_kinds import ONE_PER_IMAGE, LabelKind
 from train_pytorch_model.formats.reading import MalformedFileError, is_really_inside
 
 UNLABELLED = -1
@@ -106,8 +107,8 @@ class Listing:
     """The images of a directory, in item order."""
 
     file_names: PackedNames  # relative to the directory
-    # (N,), int32: of each image the index of its category, or the number of its set in
-    # `label_sets`; `UNLABELLED` throughout when there are no categories
+    # (N,), int32: of each image the index of its category, or the number of its set, as `labels`
+    # says; `UNLABELLED` throughout when there are no categories
     class_indices: np.ndarray
     categories: tuple[str, ...]
     columns: tuple[str, ...]  # the columns of a row except the image column
@@ -115,9 +116,7 @@ class Listing:
     repeated: int = 0  # the number of rows whose file has an earlier row; all are listed
     notes: tuple[str, ...] = ()  # sentences about how the folders and tables were understood
     origin: str = ""  # where the categories are from, if not from the names of folders
-    # (K, C), bool: which categories each set has, if images have any number of them, see
-    # `label_sets`; None if each has one
-    label_sets: np.ndarray | None = None
+    labels: LabelKind = ONE_PER_IMAGE  # what the class indices stand for
 
 
 def check_category_names(names: Sequence[str]) -> None:

@@ -27,6 +27,14 @@ import msgspec
 
 from train_pytorch_model.config.wording import bulleted
 from train_pytorch_model.formats import listing
+from train_pytorch_model.formats.label_kinds import (
+    CATEGORY_COLUMN,
+    CLASSIFICATION,
+    KIND_OF,
+    ONE_PER_IMAGE,
+    LabelKind,
+    OnePerImage,
+)
 from train_pytorch_model.formats.reading import MalformedFileError, read_json
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, small_jpeg
 from train_pytorch_model.machine.library_lines import library_lines
@@ -35,10 +43,6 @@ SCHEMA = "_schema.json"
 SAMPLES = "_samples.json"
 IMAGE_COLUMN = "image"
 IMAGE_REFERENCE = "image_info"
-CATEGORY_COLUMN = "category"
-CATEGORIES_COLUMN = "categories"  # of images with any number of them
-CLASSIFICATION = "COCO_classification"
-MULTI_LABEL = "multi_label_classification"  # of this package: the designer has no such type
 NUM_SAMPLES = 3
 MAX_SAMPLE_BYTES = 64 << 10  # a larger image is downscaled: a table needs no 12 megapixels
 SAMPLE_SIDE = 256
@@ -65,12 +69,11 @@ class _Column(msgspec.Struct):
 
     @property
     def is_label(self) -> bool:
-        known = (CLASSIFICATION, MULTI_LABEL)
-        return self.properties is not None and self.properties.annotation_type in known
+        return self.annotation_type in KIND_OF
 
     @property
-    def is_multi_label(self) -> bool:
-        return self.properties is not None and self.properties.annotation_type == MULTI_LABEL
+    def annotation_type(self) -> str:
+        return (self.properties.annotation_type if self.properties else None) or ""
 
 
 class _Schema(msgspec.Struct):
@@ -85,7 +88,7 @@ class ImageSchema:
     label: str | None  # the column of the categories; None if the images are unlabelled
     categories: tuple[str, ...]  # in the order of their ids
     columns: tuple[str, ...]  # all but the image column
-    is_multi_label: bool = False  # whether a row has a list of categories
+    kind: type[LabelKind] = OnePerImage  # of the labels: a category, or a list of them
 
 
 def read_image_schema(path: Path) -> ImageSchema:
@@ -103,7 +106,7 @@ def read_image_schema(path: Path) -> ImageSchema:
     others = tuple(column.name for column in columns if not column.image_ref)
     if label is None:
         return ImageSchema(reference, None, (), others)
-    return ImageSchema(reference, label.name, categories, others, label.is_multi_label)
+    return ImageSchema(reference, label.name, categories, others, KIND_OF[label.annotation_type])
 
 
 def _image_reference(columns: Sequence[_Column]) -> str:
@@ -142,7 +145,7 @@ def column_attributes(name: str, kind: str, type_name: str, is_feature: bool) ->
     return {"name": name, "type": kind, "isFeature": is_feature, "elementType": element}
 
 
-def image_schema(categories: Sequence[str], is_multi_label: bool = False) -> dict[str, Any]:
+def image_schema(categories: Sequence[str], labels: LabelKind = ONE_PER_IMAGE) -> dict[str, Any]:
     """Return the schema of an image directory; without categories, that of an unlabelled one."""
     # Always image/png, even for JPEG files: readers find the image column by it.
     image = column_attributes(IMAGE_COLUMN, "Bytes", "bytes", is_feature=True) | {
@@ -150,24 +153,24 @@ def image_schema(categories: Sequence[str], is_multi_label: bool = False) -> dic
     }
     columns = [image, column_attributes("id", "Numeric", "int64", is_feature=False)]
     if categories:
-        columns.append(_category_column(categories, is_multi_label))
+        columns.append(_category_column(categories, labels))
     return {"columnAttributes": columns}
 
 
-def _category_column(categories: Sequence[str], is_multi_label: bool) -> dict[str, Any]:
+def _category_column(categories: Sequence[str], labels: LabelKind) -> dict[str, Any]:
     """Return the column of the categories: of one, or of any number of them."""
-    name = CATEGORIES_COLUMN if is_multi_label else CATEGORY_COLUMN
-    annotation_type = MULTI_LABEL if is_multi_label else CLASSIFICATION
     declared = [{"id": index, "name": category} for index, category in enumerate(categories)]
-    properties = {"annotation_type": annotation_type, "categories": declared}
-    return column_attributes(name, "String", "str", is_feature=False) | {"properties": properties}
+    properties = {"annotation_type": labels.annotation_type, "categories": declared}
+    return column_attributes(labels.column, "String", "str", is_feature=False) | {
+        "properties": properties
+    }
 
 
 def with_categories(content: Mapping[str, Any], categories: Sequence[str]) -> dict[str, Any]:
     """Return a checked schema that declares these categories instead of its own, if any."""
     label = label_column(content) or CATEGORY_COLUMN
     others = [column for column in content["columnAttributes"] if column["name"] != label]
-    column = _category_column(categories, is_multi_label=False) | {"name": label}
+    column = _category_column(categories, ONE_PER_IMAGE) | {"name": label}
     return {**content, "columnAttributes": [*others, column]}
 
 

@@ -1,6 +1,7 @@
 """What a model answers, by the probabilities of its categories. Imports no torch."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,12 @@ class Answers(ABC):
             for row in self.marks(probabilities)
         ]
 
+    @abstractmethod
+    def labels(
+        self, probabilities: np.ndarray, categories: tuple[str, ...]
+    ) -> Sequence[str | list[str]]:
+        """Return the answer for each of B images: a category, or a list of any number."""
+
     def texts(self, probabilities: np.ndarray, categories: tuple[str, ...]) -> list[str]:
         """Return the answer for each of B images as text; empty for none of the categories."""
         return [SEPARATOR.join(names) for names in self.lists(probabilities, categories)]
@@ -36,6 +43,11 @@ class OneCategory(Answers):
         marks[np.arange(len(probabilities)), probabilities.argmax(axis=1)] = True
         return marks
 
+    def labels(
+        self, probabilities: np.ndarray, categories: tuple[str, ...]
+    ) -> Sequence[str | list[str]]:
+        return [name for (name,) in self.lists(probabilities, categories)]
+
 
 @dataclass(frozen=True)
 class AnyCategories(Answers):
@@ -46,3 +58,8 @@ class AnyCategories(Answers):
     def marks(self, probabilities: np.ndarray) -> np.ndarray:
         marks: np.ndarray = probabilities >= np.asarray(self.thresholds)
         return marks
+
+    def labels(
+        self, probabilities: np.ndarray, categories: tuple[str, ...]
+    ) -> Sequence[str | list[str]]:
+        return self.lists(probabilities, categories)

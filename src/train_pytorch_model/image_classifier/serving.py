@@ -153,9 +153,9 @@ def _table(
 
     Rows with an error have neither probabilities nor a label, but None, JSON's null.
     """
+    answers = spec.answers.labels(probabilities, spec.categories)
     labels = [
-        label if error is None else None
-        for error, label in zip(errors, _labels(probabilities, spec), strict=True)
+        label if error is None else None for error, label in zip(errors, answers, strict=True)
     ]
     if None in labels:
         probabilities = probabilities.astype(object)
@@ -168,12 +168,6 @@ def _table(
         sent = [_as_sent(name) for name in names.astype(object).mask(names.isna(), None)]
         scored.insert(0, predictions.NAME_COLUMN, pd.Series(sent, dtype=object))
     return scored
-
-
-def _labels(probabilities: np.ndarray, spec: ClassifierSpec) -> list[Any]:
-    """Return the answers: a category each, or a list if an image has any number of them."""
-    lists = spec.answers.lists(probabilities, spec.categories)
-    return [names[0] for names in lists] if spec.thresholds is None else list(lists)
 
 
 def _as_sent(name: object) -> object:

@@ -87,12 +87,6 @@ def _with_categories_of_images(images: ImageDirectory) -> ImageDirectory:
     """Return the same images, with those categories only that have one."""
     present = np.flatnonzero(images.class_counts())
     categories = tuple(images.categories[index] for index in present.tolist())
-    if images.label_sets is not None:
-        return replace(images, categories=categories, label_sets=images.label_sets[:, present])
     new_indices = np.full(len(images.categories), UNLABELLED, dtype=np.int32)
     new_indices[present] = np.arange(len(present), dtype=np.int32)
-    return replace(
-        images,
-        categories=categories,
-        class_indices=new_indices[images.class_indices],
-    )
+    return images.renumbered(categories, new_indices)

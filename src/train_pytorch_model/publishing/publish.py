@@ -144,8 +144,8 @@ def _build(root: Path, plan: Plan, state: State, examination: Examination | None
     write_state_dict(root / MODEL, _published_weights(plan, state, examination))
     spec = published_spec(inputs.spec, examination)
     meta = _write_spec(root, inputs, spec)
-    is_multi_label = inputs.training.is_multi_label
-    write_json(root / schema.SCHEMA, schema.image_schema(inputs.categories, is_multi_label))
+    content = schema.image_schema(inputs.categories, inputs.training.labels)
+    write_json(root / schema.SCHEMA, content)
     write_json(root / schema.SAMPLES, samples_of(inputs.training))
     write_mlflow_model(root, plan, state, spec)
     if inputs.test is not None:

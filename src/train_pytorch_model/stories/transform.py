@@ -12,8 +12,8 @@ from train_pytorch_model.config import wording
 from train_pytorch_model.data.pixel_decisions import find_white_level
 from train_pytorch_model.datasets.transformed_rows import transformed_rows
 from train_pytorch_model.datasets.transforming import ImageTransform, OperationError
-from train_pytorch_model.formats import schema
 from train_pytorch_model.formats.image_directory import ImageDirectory, writing_image_directory
+from train_pytorch_model.formats.label_kinds import KIND_OF
 from train_pytorch_model.formats.transformation_directory import Transformation
 from train_pytorch_model.formats.writing import in_order
 from train_pytorch_model.image_classifier import decoding
@@ -100,7 +100,7 @@ def _warn_of_annotations(title: str, schema_content: dict[str, Any]) -> None:
     """Warn of columns that describe the original pixels, such as boxes."""
     for column in schema_content["columnAttributes"]:
         properties = column.get("properties") or {}
-        if properties.get("annotation_type") not in (None, schema.CLASSIFICATION):
+        if properties.get("annotation_type") not in (None, *KIND_OF):
             logger.warning(
                 f"{title}: the annotations in column {column['name']!r} are copied"
                 " unchanged, not transformed"

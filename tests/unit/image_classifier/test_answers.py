@@ -15,12 +15,13 @@ HALF = (0.5, 0.5, 0.5)
 
 def test_one_category_is_the_most_probable_and_of_equal_ones_the_first() -> None:
     assert OneCategory().texts(PROBABILITIES, NAMES) == ["a", "c", "c"]
+    assert OneCategory().labels(PROBABILITIES, NAMES) == ["a", "c", "c"]
 
 
 def test_any_categories_are_those_that_reach_their_thresholds() -> None:
     answers = AnyCategories((0.4, 0.6, 0.5))
     assert answers.texts(PROBABILITIES, NAMES) == ["a; b", "", "a; c"]
-    assert answers.lists(PROBABILITIES[1:2], NAMES) == [[]]
+    assert answers.labels(PROBABILITIES, NAMES) == [["a", "b"], [], ["a", "c"]]
 
 
 def test_thresholds_make_probabilities_of_each_category_by_itself() -> None:
