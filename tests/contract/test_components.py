@@ -34,6 +34,7 @@ NOT_COMPONENTS = {
     "train",
     "submit",
     "quickstart",
+    "review",
 }  # train has component.yaml, two run on a workstation
 SAMPLE = {
     "string": "text",

@@ -125,7 +125,8 @@ def correct(
     if any(images.is_multi_label for images in parts.values()):
         raise InvalidDatasetError(
             parts[TRAINING].title,
-            f"its images have any number of categories, and {corrections.path.name} gives each one.",
+            f"its images have any number of categories, and {corrections.path.name} gives each"
+            " image one.",
             f"Correct the table of the images instead, and leave out {parameter('corrections')}.",
         )
     outcome = _Outcome()
