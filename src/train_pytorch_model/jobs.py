@@ -17,7 +17,7 @@ from train_pytorch_model.config.given_values import path_of, typed_values
 from train_pytorch_model.config.keyword_options import require_known, set_signature
 from train_pytorch_model.config.options import assemble, options_in
 from train_pytorch_model.config.train_config import TrainConfig
-from train_pytorch_model.errors import ParameterError
+from train_pytorch_model.errors import ParameterError, UserError
 from train_pytorch_model.formats.outputs import check_output
 from train_pytorch_model.machine.console import logger, shown_on_console
 
@@ -121,7 +121,12 @@ class Job:
 
     def _repr_html_(self) -> str:
         link = html.escape(self.url)
-        return f'Job <a href="{link}" target="_blank">{html.escape(self.name)}</a>: {self.status}'
+        try:
+            status = self.status
+        except UserError as error:  # a notebook shows the job also without a network
+            status = str(error)
+        name = html.escape(self.name)
+        return f'Job <a href="{link}" target="_blank">{name}</a>: {html.escape(status)}'
 
 
 def submit(**options: Any) -> Job:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.readme import commands_of
 
 from train_pytorch_model import __version__
 from train_pytorch_model.azure.job_folder import MODEL_OUTPUT
@@ -58,6 +59,15 @@ print(json.dumps({
     "uploaded": [name for _, name in uploaded],
 }, default=lambda value: value.as_dict() if hasattr(value, "as_dict") else str(value)))
 """
+
+
+def test_the_pages_invoke_a_batch_deployment_by_its_name() -> None:
+    """`az ml batch-deployment create --set-default` sets nothing in some versions."""
+    deployment = yaml.safe_load((ENDPOINTS / "batch_deployment.yaml").read_text())
+    commands = commands_of("On Azure ML")
+    (words,) = (words for words in commands if words[2:4] == ["batch-endpoint", "invoke"])
+    assert words[words.index("--deployment-name") + 1] == deployment["name"]
+    assert not any("--set-default" in words for words in commands)
 
 
 FACTS = {

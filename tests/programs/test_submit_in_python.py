@@ -75,6 +75,10 @@ def test_a_notebook_submits_waits_downloads_and_predicts(
     assert service.job["properties"]["tags"] == {"team": "flowers"}
     assert job.url.startswith("https://ml.azure.com/")
     assert job.url in job._repr_html_()
+    fault = service.fault
+    service.fault = lambda _: (503, {"error": {"code": "Busy", "message": "Later & <again>."}})
+    assert "Later &amp; &lt;again&gt;." in job._repr_html_()
+    service.fault = fault
     lines = "\n".join(caplog.messages)
     for line in (
         f"Later: `job = find_job({job.name!r})`",
