@@ -204,7 +204,7 @@ class Model:
         from train_pytorch_model.stories.watch import read_tables, watch
 
         is_one = isinstance(tables, str | os.PathLike | pd.DataFrame)
-        given = [tables] if is_one else list(tables)
+        given: list[Any] = [tables] if is_one else [*tables]
         parts = [
             table if isinstance(table, pd.DataFrame) else path_of("tables", table)
             for table in given

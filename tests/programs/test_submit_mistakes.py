@@ -1,6 +1,7 @@
 """What `submit` refuses, and how it reports what Azure refuses."""
 
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -190,17 +191,18 @@ def test_a_refusal_by_azure_is_reported_without_signatures(service: AzureService
 PAGE = b"<html><title>Sign in to the proxy</title></html>"
 
 
+def _answer_instead(method: str, folder: str, answer: Any, call: Call) -> Any:
+    is_it = (call.method, call.path.rpartition("/")[0]) == (method, folder)
+    return (200, answer) if is_it else None
+
+
 @pytest.mark.parametrize("answer", [PAGE, {"value": 7, "properties": [], "name": 5}])
 def test_an_answer_of_something_else_is_a_sentence(answer: Any, service: AzureService) -> None:
     """As of a proxy: whichever request it answers, there is no traceback."""
     submit(*DATA, *MODEL, "--wait-limit", "1")
     requests = {(call.method, call.path.rpartition("/")[0]) for call in service.calls}
     for method, folder in sorted(requests):
-        service.fault = lambda call, method=method, folder=folder: (
-            (200, answer)
-            if (call.method, call.path.rpartition("/")[0]) == (method, folder)
-            else None
-        )
+        service.fault = partial(_answer_instead, method, folder, answer)
         ended = submit(*DATA, *MODEL, "--wait-limit", "1")
         if ended.status:  # the client does not need every answer
             assert_refused(ended, 4, "ServiceError: ")

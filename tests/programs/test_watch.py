@@ -60,8 +60,10 @@ def test_images_like_those_of_the_validation_are_told_and_logged(root: Path) -> 
     assert (ended.status, ended.stderr) == (0, "")
     assert "54 images: like the validation images. Of 1,000 checks of such images, " in ended.stdout
     assert "Estimated accuracy, without labels: " in ended.stdout
+    experiment = mlflow.get_experiment_by_name("train_pytorch_model")
+    assert experiment is not None
     (run,) = mlflow.MlflowClient().search_runs(
-        [mlflow.get_experiment_by_name("train_pytorch_model").experiment_id],
+        [experiment.experiment_id],
         "tags.`mlflow.runName` = 'watch'",
     )
     assert run.info.status == "FINISHED"

@@ -96,7 +96,9 @@ def _read_table(path: Path) -> "pd.DataFrame":
         if suffix == ".csv":
             return pd.read_csv(path, keep_default_na=False, na_values=[""], dtype={LABEL: str})
         if suffix == ".json":
-            rows = msgspec.json.decode(read_bounded(path, MAX_JSON_BYTES), type=list[dict])
+            rows = msgspec.json.decode(
+                read_bounded(path, MAX_JSON_BYTES), type=list[dict[str, Any]]
+            )
             return pd.DataFrame(rows)
     except MalformedFileError:
         raise

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from train_pytorch_model.evaluation.metrics import Outcomes
 from train_pytorch_model.evaluation.tables import EvaluatedImages
 from train_pytorch_model.formats.histograms import Histograms
 from train_pytorch_model.formats.listing import evenly_spaced
@@ -31,9 +32,13 @@ def validation_histograms(
 ) -> Histograms:
     """Return the histograms of N > 0 images, with their energies (N,)."""
     outcomes = evaluated.outcomes
-    features = {ENERGY: energies, "confidence": outcomes.confidences}
+    assert isinstance(outcomes, Outcomes), "images of several categories have no energies"
     return histograms_of(
-        features | _look_at(evaluated, spec.framing),
+        {
+            ENERGY: energies,
+            "confidence": outcomes.confidences,
+            **_look_at(evaluated, spec.framing),
+        },
         outcomes.confidences,
         outcomes.predicted,
         outcomes.is_hit,

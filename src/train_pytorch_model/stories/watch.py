@@ -106,12 +106,13 @@ def read_tables(tables: "Sequence[Path | pd.DataFrame]", categories: Sequence[st
         raise InvalidDatasetError(SCORES, "none are given.")
     parts = []
     for table in tables:
-        is_path = isinstance(table, Path)
-        read = read_seen_images if is_path else seen_images_of
         try:
-            parts.append(read(table, categories))  # type: ignore[arg-type]
+            if isinstance(table, Path):
+                parts.append(read_seen_images(table, categories))
+            else:
+                parts.append(seen_images_of(table, categories))
         except MalformedFileError as error:
-            title = f'{SCORES} "{table}"' if is_path else "The DataFrame"
+            title = f'{SCORES} "{table}"' if isinstance(table, Path) else "The DataFrame"
             raise InvalidDatasetError(title, str(error)) from error
     return join_seen(parts)
 

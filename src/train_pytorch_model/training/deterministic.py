@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -19,6 +20,7 @@ from train_pytorch_model.errors import ParameterError
 # Two buffers of a fixed size: cuBLAS reads it when it is first used in a process.
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 FIXED_WORKSPACE = ":4096:8"
+_MEMORY: Any = torch.utils.deterministic  # a module whose attribute is a property
 _NOT_POSSIBLE = "does not have a deterministic implementation"
 
 
@@ -66,13 +68,13 @@ class _Settings:
         return cls(
             is_on=torch.are_deterministic_algorithms_enabled(),
             only_warns=torch.is_deterministic_algorithms_warn_only_enabled(),
-            fills=torch.utils.deterministic.fill_uninitialized_memory,
+            fills=_MEMORY.fill_uninitialized_memory,
             benchmarks=torch.backends.cudnn.benchmark,
             cudnn=torch.backends.cudnn.deterministic,
         )
 
     def apply(self) -> None:
         torch.use_deterministic_algorithms(self.is_on, warn_only=self.only_warns)
-        torch.utils.deterministic.fill_uninitialized_memory = self.fills
+        _MEMORY.fill_uninitialized_memory = self.fills
         torch.backends.cudnn.benchmark = self.benchmarks
         torch.backends.cudnn.deterministic = self.cudnn

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -25,13 +26,15 @@ from train_pytorch_model.training.fine_tuning import LearningRateFactors
 from train_pytorch_model.training.plan import make_plan
 from train_pytorch_model.training.plan_text import describe
 
+MEMORY: Any = torch.utils.deterministic
+
 
 def settings() -> tuple[bool, bool, bool, bool]:
     return (
         torch.are_deterministic_algorithms_enabled(),
         torch.backends.cudnn.deterministic,
         torch.backends.cudnn.benchmark,
-        torch.utils.deterministic.fill_uninitialized_memory,
+        MEMORY.fill_uninitialized_memory,
     )
 
 
