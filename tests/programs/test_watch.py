@@ -79,6 +79,7 @@ def test_other_images_are_told_with_what_changed_and_where_to_look(
     assert "27 images: not like the validation images. What changed: " in ended.stdout
     assert "brightness (median 0." in ended.stdout
     assert "Look at these first:\n  " in ended.stdout
+    assert f"train_pytorch_model review {root}/model --dataset FOLDER\n" in ended.stdout
     answer = json.loads((tmp_path / "watched" / "watch.json").read_text())
     assert answer["sentences"][0] in " ".join(ended.stdout.split())
     assert answer["numbers"]["Like the validation images"] == 0
