@@ -4,11 +4,13 @@ import importlib.util
 import math
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from train_pytorch_model.config.fit_options import FitOptions
 from train_pytorch_model.config.model_options import ModelOptions
 from train_pytorch_model.config.wording import parameter
 from train_pytorch_model.errors import ParameterError
+from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.image_classifier import architectures
 
 # By evidence and by licence: trained at scale, and free for any use. On natural images frozen
@@ -52,6 +54,9 @@ def _instead(name: str) -> str:
 def _check_candidate(candidate: str) -> None:
     if os.path.isdir(candidate):
         return
+    if os.sep in candidate or candidate.startswith("."):
+        problem = explain_missing(Path(candidate), "directory")
+        raise ParameterError(f"{parameter('candidates')} {candidate}: {problem}")
     if not architectures.is_known(candidate):
         unknown = architectures.unknown_architecture_message(candidate)
         raise ParameterError(

@@ -11,6 +11,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
@@ -50,6 +51,7 @@ from train_pytorch_model.inputs.race_plan import (
 )
 from train_pytorch_model.machine.console import logger, progress_bar
 from train_pytorch_model.machine.cores import CoreTimes
+from train_pytorch_model.machine.launch import is_alone
 from train_pytorch_model.machine.threads import choose_threads, fixed_threads
 from train_pytorch_model.machine.time_limit import TIME_IS_UP, TimeLimit
 from train_pytorch_model.networks import dry_runs
@@ -84,14 +86,29 @@ def race(
     It is written to `target`, in the folder of the run, unless it is there. The command began at
     the instant `began_at`, by `time.monotonic`. Raises `OutputDirectoryError`.
     """
+    root = target.parent
+    work = root / target.name.replace(UNTRAINED, RACE_WORK)
+    if options.fresh and is_alone(os.environ):  # workers take what the first process has made
+        for earlier in (target, work):
+            shutil.rmtree(earlier, ignore_errors=True)
     if not (target / META).exists():
-        root = target.parent
-        with run_lock(root, logger.info):
-            work = root / target.name.replace(UNTRAINED, RACE_WORK)
+        with run_lock(root, logger.info), _saying_that_it_goes_on():
             work.mkdir(exist_ok=True)
             _Race(options, checked, work, began_at).run(target)
             shutil.rmtree(work, ignore_errors=True)
     return replace(open_model_directory(target, PORT), is_solved=True)
+
+
+@contextmanager
+def _saying_that_it_goes_on() -> Iterator[None]:
+    """Say what an interruption in a `with` has not lost."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        logger.info(
+            "The race was interrupted: the same command goes on with what it has computed so far."
+        )
+        raise
 
 
 def time_limit(record: RaceRecord, num_held_out: int, began_at: float) -> TimeLimit:

@@ -27,6 +27,10 @@ from train_pytorch_model.inputs.race_options import (
             FitOptions(minutes=3, candidates=("resnet17",)),
             r"--candidates: resnet17 is not known\. .* Nor is there a directory of that name\.",
         ),
+        (
+            FitOptions(minutes=3, candidates=("no/model",)),
+            r"--candidates no/model: .*no",
+        ),
     ],
 )
 def test_options_that_are_no_race_are_refused(options: FitOptions, message: str) -> None:

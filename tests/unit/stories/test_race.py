@@ -128,6 +128,7 @@ def test_an_interrupted_race_goes_on_with_the_same_bits(
     candidates: tuple[str, ...],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     options = options_for(candidates, tmp_path / "model")
     calls: list[int] = []
@@ -143,6 +144,7 @@ def test_an_interrupted_race_goes_on_with_the_same_bits(
         patch.setattr(FeatureExtractor, "features", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run(photographs, options)
+    assert "the same command goes on" in caplog.text
     assert len(list((tmp_path / "model.run").glob("race-*/features-*.npz"))) == 1
 
     counted: list[int] = []
