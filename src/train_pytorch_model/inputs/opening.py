@@ -57,6 +57,7 @@ class OpenedInputs:
     # The sha256 of the archive whose images these are, if `fit` has unpacked one.
     archive: str = ""
     made_by: str = ""
+    earlier: Path | None = None  # the model that the corrections are about
     corrections: str = ""  # the table of decisions by which `fit` has corrected the images
     # How the model was chosen, if it has won a race: its last layer is solved for these images.
     race: RaceRecord | None = None

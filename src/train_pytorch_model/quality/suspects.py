@@ -165,6 +165,16 @@ def suspects_in(model: Path) -> list[Suspect]:
     text = read_bounded(file_inside(model, SUSPECTS), MAX_BYTES).decode(errors="surrogateescape")
     try:
         rows = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
-        return [Suspect(**row | {"wrong": float(row["wrong"])}) for row in rows]
+        return [
+            Suspect(
+                file=row["file"],
+                given=row["given"],
+                proposed=row["proposed"],
+                wrong=float(row["wrong"]),
+                dataset=row["dataset"],
+                original=row["original"],
+            )
+            for row in rows
+        ]
     except (csv.Error, KeyError, TypeError, ValueError) as error:
         raise MalformedFileError(f"{SUSPECTS} is not as training writes it.") from error

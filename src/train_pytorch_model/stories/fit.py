@@ -34,6 +34,7 @@ from train_pytorch_model.errors import (
     ParameterError,
     UserError,
 )
+from train_pytorch_model.evaluation.metrics import Evaluation
 from train_pytorch_model.evaluation.multi_label import AnyEvaluation
 from train_pytorch_model.evaluation.race_table import log_race
 from train_pytorch_model.evaluation.summary import log_summary
@@ -60,6 +61,7 @@ from train_pytorch_model.inputs.run_output import (
     is_complete_or_replaced,
     prepare_output,
 )
+from train_pytorch_model.inputs.scoring import ScoringInputs
 from train_pytorch_model.inputs.start_from import check_start_options, describe_start, open_start
 from train_pytorch_model.inputs.unreadable_images import UnreadableImage
 from train_pytorch_model.machine.console import logger
@@ -150,6 +152,7 @@ def _fit(
 def _open(folder: Path, model: Path, options: FitOptions, began_at: float) -> OpenedInputs | None:
     """Open the images and make the untrained model; None if this same call has done everything."""
     corrections = open_corrections(options.corrections)
+    earlier = _earlier_model(folder, model, options)
     images, archive = _images_of(folder)
     left_out: list[UnreadableImage] = []
     parts = open_parts(
@@ -157,7 +160,7 @@ def _open(folder: Path, model: Path, options: FitOptions, began_at: float) -> Op
         options.parameters.random_seed,
         columns_of(options),
         options.group_by or "",
-        _earlier_split(options.start_from or _earlier_model(folder, model, options)),
+        _earlier_split(options.start_from or earlier),
         corrections,
         left_out,
     )
@@ -197,6 +200,7 @@ def _open(folder: Path, model: Path, options: FitOptions, began_at: float) -> Op
             archive=archive,
             warnings=warnings,
             unreadable_images=(*left_out, *inputs.unreadable_images),
+            earlier=earlier,
             corrections=corrections.text if corrections else "",
             race=record,
         )
@@ -438,7 +442,22 @@ def _test(
     tested = scoring.evaluation_inputs(scoring.open_trained(model), inputs.test)
     alone = replace(world, size=1, local_size=1)  # the other processes are no longer needed
     training = Training(inputs.training, inputs.validation, f"../{REPORT}", inputs.race)
-    return evaluate(tested, model / EVALUATION, alone, training, after_batch)
+    evaluation = evaluate(tested, model / EVALUATION, alone, training, after_batch)
+    if inputs.earlier is not None and isinstance(evaluation, Evaluation):
+        _compare(inputs.earlier, tested, evaluation, model / EVALUATION, alone)
+    return evaluation
+
+
+def _compare(
+    earlier: Path, tested: ScoringInputs, evaluation: Evaluation, root: Path, world: "World"
+) -> None:
+    """Say what corrections have bought; an earlier model that cannot be used is only a warning."""
+    from train_pytorch_model.stories.improvement import tell_improvement
+
+    try:
+        tell_improvement(scoring.open_trained(earlier), tested, evaluation, root, world)
+    except UserError as error:
+        logger.warning(f"The earlier model cannot be compared: {error}")
 
 
 def beside(folder: Path, suffix: str) -> Path:
