@@ -238,6 +238,8 @@ def test_long_trainings_are_compiled_once_per_size_and_captured_again() -> None:
     assert set(captured._captured) == {(8, 8), (7, 7), (6, 6)}
 
 
+# Loading the compiler of PyTorch 2.11 warns of what it uses itself.
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("is_pretrained", [False, True])
 def test_training_continues_whether_or_not_compiling_fails(
