@@ -131,7 +131,7 @@ class SmallMapConv2d(nn.Conv2d):
     On larger maps it is PyTorch's.
     """
 
-    padding: tuple[int, int]  # type: ignore[assignment]
+    padding: tuple[int, int]
     kernel_size: tuple[int, int]
     stride: tuple[int, int]
     dilation: tuple[int, int]

@@ -143,7 +143,7 @@ def _with_decisions(
     decided: Mapping[str, Correction],
 ) -> np.ndarray:
     """Return the class indices (N,), int64, with the categories that were decided on."""
-    class_indices = reviewed.class_indices[rows].copy()
+    class_indices: np.ndarray = reviewed.class_indices[rows].copy()
     index_of = {comparable(name): index for index, name in enumerate(reviewed.categories)}
     for position, name in enumerate(names):
         row = decided.get(name)

@@ -5,6 +5,7 @@ import logging
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.image_directories import open_three
 from tests.painting import paint_folders
@@ -56,7 +57,8 @@ def test_rows_that_do_not_count_are_told(tmp_path: Path, caplog: pytest.LogCaptu
     )
     shutil.move(path, tmp_path / "elsewhere.csv")
     (tmp_path / "tables").mkdir()
-    path = shutil.move(tmp_path / "elsewhere.csv", tmp_path / "tables" / "corrections.csv")
+    path = tmp_path / "tables" / "corrections.csv"
+    shutil.move(tmp_path / "elsewhere.csv", path)
     with caplog.at_level(logging.INFO):
         corrected = open_parts(folder, seed=1, corrections=open_corrections(path))
     assert by_name(corrected) == by_name(open_parts(folder, seed=1))
@@ -131,7 +133,7 @@ def test_split_writes_what_is_decided(tmp_path: Path) -> None:
     Split(input=folder, output_1=outputs[0], output_2=outputs[1], corrections=path).run()
     parts = [open_image_directory(output, "Dataset") for output in outputs]
     assert [part.categories for part in parts] == [("blue", "green", "red")] * 2
-    assert sum(part.class_counts() for part in parts).tolist() == [4, 5, 8]
+    assert np.sum([part.class_counts() for part in parts], axis=0).tolist() == [4, 5, 8]
 
 
 def test_convert_writes_what_is_decided(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def products(monkeypatch: pytest.MonkeyPatch) -> list[torch.Size]:
 
     def noted(images: Tensor, *others: object) -> object:
         shapes.append(images.shape)
-        return apply(images, *others)  # type: ignore[no-untyped-call]
+        return apply(images, *others)
 
     monkeypatch.setattr(MatrixProduct, "apply", noted)
     return shapes

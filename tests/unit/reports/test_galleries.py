@@ -12,7 +12,7 @@ from tests.pages import Page, decoded
 from tests.painting import paint
 from tests.reports import make_report
 
-from train_pytorch_model.evaluation.metrics import evaluate, outcomes_of
+from train_pytorch_model.evaluation.metrics import Evaluation, Outcomes, evaluate, outcomes_of
 from train_pytorch_model.evaluation.tables import EvaluatedImages
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.image_classifier.colours import DEFAULT_COLOURS
@@ -22,6 +22,11 @@ from train_pytorch_model.reports.galleries import MAX_MISTAKES, prediction_galle
 from train_pytorch_model.reports.gallery import Card, Fact, Gallery, Heat
 from train_pytorch_model.reports.pictures import THUMBNAIL_SIDE, thumbnail
 from train_pytorch_model.reports.training_report import render_report
+
+
+def evaluation_of(evaluated: EvaluatedImages) -> Evaluation:
+    assert isinstance(evaluated.outcomes, Outcomes)
+    return evaluate(evaluated.outcomes, 2)
 
 
 def painted(tmp_path: Path, targets: Sequence[int], probabilities: np.ndarray) -> EvaluatedImages:
@@ -41,7 +46,7 @@ def shown_of(
     evaluated = painted(tmp_path, targets, probabilities)
     evaluated.images.path(len(targets) - 1).unlink()
     return prediction_galleries(
-        evaluate(evaluated.outcomes, 2),
+        evaluation_of(evaluated),
         evaluated,
         DEFAULT_COLOURS,
         lambda rows: [None] * len(rows),
@@ -128,7 +133,7 @@ def test_heat_lies_over_mistakes_and_uncertain_images(tmp_path: Path) -> None:
     heat = Heat("data:image/png;base64,", (0.25, 0, 0.5, 1))
     heats = {0: heat, 1: heat, 2: None}
     shown = prediction_galleries(
-        evaluate(evaluated.outcomes, 2),
+        evaluation_of(evaluated),
         evaluated,
         DEFAULT_COLOURS,
         lambda chosen: [heats[index] for index in chosen.tolist()],
@@ -148,7 +153,7 @@ def test_heat_lies_over_mistakes_and_uncertain_images(tmp_path: Path) -> None:
 def test_an_image_is_shown_once(tmp_path: Path) -> None:
     evaluated = painted(tmp_path, [0, 0, 1, 1], np.array([[0.1, 0.9], [0.4, 0.6], [0, 1], [0, 1]]))
     galleries = prediction_galleries(
-        evaluate(evaluated.outcomes, 2),
+        evaluation_of(evaluated),
         evaluated,
         DEFAULT_COLOURS,
         lambda rows: [None] * len(rows),

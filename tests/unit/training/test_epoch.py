@@ -17,7 +17,6 @@ from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.data.pixel_decisions import decide_flips
 from train_pytorch_model.errors import ModuleOutOfMemoryError
-from train_pytorch_model.evaluation.metrics import Outcomes
 from train_pytorch_model.image_classifier.weights import read_state_dict
 from train_pytorch_model.inputs.opening import open_training_inputs
 from train_pytorch_model.machine.stop_requests import StopRequests
@@ -165,7 +164,7 @@ def close(training: Training, validated: Metrics) -> None:
     training.state.close_epoch(training.engine.network)
 
 
-def columns(outcomes: Outcomes) -> list[list[float]]:
+def columns(outcomes: object) -> list[list[float]]:
     return [column.tolist() for column in vars(outcomes).values()]
 
 
