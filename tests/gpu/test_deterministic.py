@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.gpu.test_cuda_graph_step import SIZES, make_step, trained
 from tests.painting import paint_folders
 from tests.ports import free_port
 
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.config.recipe import Recipe
+from train_pytorch_model.training.cuda_graph_step import CudaGraphStep
+from train_pytorch_model.training.deterministic import deterministic
+from train_pytorch_model.training.engine import uncompiled
 
 pytestmark = [
     pytest.mark.gpu,
@@ -82,3 +86,17 @@ def test_two_runs_end_with_the_same_bits(architecture: str, tmp_path: Path) -> N
         assert ended.returncode == 0, ended.stderr
         hashes.append(json.loads(ended.stdout.splitlines()[-1]))
     assert hashes[0] == hashes[1]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+def test_replayed_steps_have_the_bits_of_eager_ones(precision: str) -> None:
+    with deterministic():
+        eager = CudaGraphStep(make_step(precision), uncompiled)
+        eager._can_capture = False
+        replayed = CudaGraphStep(make_step(precision), uncompiled)
+        expected = trained(eager, eager._step.model, SIZES)
+        found = trained(replayed, replayed._step.model, SIZES)
+    assert eager._captured == {}
+    assert len(replayed._captured) == 2
+    for name, value in expected.items():
+        assert torch.equal(found[name], value), name

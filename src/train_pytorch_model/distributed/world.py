@@ -5,7 +5,7 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
@@ -72,6 +72,16 @@ class World:
             return False
         torch.set_num_threads(recorded)
         return True
+
+    def with_fixed_threads(self) -> "World":
+        """Return this world with a thread for each core, whatever other processes use.
+
+        A number that is fixed already stays.
+        """
+        if self.threads.is_fixed:
+            return self
+        torch.set_num_threads(self.cores)
+        return replace(self, threads=Threads(self.cores, "one for each core", is_fixed=True))
 
     def sum(self, values: Tensor) -> Tensor:
         """Return the sum over all processes, on every process."""

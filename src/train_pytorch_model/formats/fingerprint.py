@@ -56,3 +56,6 @@ def _differing_values(
     for option, value in after.items():
         if before.get(option) != value:
             yield option, before.get(option, "not set"), value
+    for option, value in before.items():
+        if option not in after:
+            yield option, value, "not set"

@@ -94,6 +94,8 @@ class OpenedInputs:
         """
         entries = asdict(self.recipe)
         del entries["horizontal_flip"], entries["white_level"]
+        if not entries["deterministic"]:  # then the words are those of runs before it existed
+            del entries["deterministic"]
         recipe = {wording.flag(name): _joined(value) for name, value in entries.items()}
         archive = {"archive": self.archive} if self.archive else {}
         made_with = {"initial_model": self.made_with} if self.made_with else {}

@@ -254,6 +254,11 @@ def publish_best(
 
 def dry_run(config: TrainConfig, inputs: OpenedInputs, world: World) -> None:
     """`--dry-run`: train and validate for a few steps, and write nothing."""
+    with deterministic_if(inputs.recipe.deterministic):
+        _take_steps(config, inputs, world)
+
+
+def _take_steps(config: TrainConfig, inputs: OpenedInputs, world: World) -> None:
     plan = decide_and_plan(config, inputs, world)
     engine = start_engine(plan)
     state = State(plan)
@@ -286,6 +291,8 @@ def dry_run(config: TrainConfig, inputs: OpenedInputs, world: World) -> None:
 
 def decide_and_plan(config: TrainConfig, inputs: OpenedInputs, world: World) -> Plan:
     """Decide what only the pixels can tell, and plan the run. Collective."""
+    if inputs.recipe.deterministic:
+        world = world.with_fixed_threads()
     with_white_level = decide_white_level(inputs, world)
     return make_plan(config, decide_flips(with_white_level, world), world)
 

@@ -2,8 +2,8 @@
 
 On a GPU, cuDNN and PyTorch add numbers in whichever order their threads arrive, cuBLAS splits
 products by the memory that it finds, and a run times its own steps to choose how it averages and
-compiles. All of that is fixed for a `with`; what has no fixed order is refused. On a CPU, the
-settings change nothing: runs repeat bit for bit anyway.
+compiles. All of that is fixed for a `with`; what has no fixed order is refused. On a CPU, only the
+number of threads decides about bits, and it is fixed as well: `World.with_fixed_threads`.
 """
 
 import os
@@ -17,9 +17,10 @@ import torch
 from train_pytorch_model.config.wording import parameter
 from train_pytorch_model.errors import ParameterError
 
-# Two buffers of a fixed size: cuBLAS reads it when it is first used in a process.
+# Buffers of a fixed size: cuBLAS reads it when it is first used in a process.
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 FIXED_WORKSPACE = ":4096:8"
+FIXED_WORKSPACES = (FIXED_WORKSPACE, ":16:8")  # with others, PyTorch refuses to multiply
 _MEMORY: Any = torch.utils.deterministic  # a module whose attribute is a property
 _NOT_POSSIBLE = "does not have a deterministic implementation"
 
@@ -35,8 +36,11 @@ def deterministic() -> Iterator[None]:
 
     Raises `ParameterError` for a network that computes something for which there is no such way.
     """
-    os.environ.setdefault(WORKSPACE, FIXED_WORKSPACE)
+    earlier_workspace = os.environ.get(WORKSPACE)
+    is_fixed = earlier_workspace in FIXED_WORKSPACES
     earlier = _Settings.read()
+    if not is_fixed:
+        _use_workspace(FIXED_WORKSPACE)
     try:
         # Memory that is read before it is written would be a fault, and filling it takes time.
         _Settings(is_on=True, only_warns=False, fills=False, benchmarks=False, cudnn=True).apply()
@@ -51,6 +55,21 @@ def deterministic() -> Iterator[None]:
         ) from error
     finally:
         earlier.apply()
+        if not is_fixed:
+            _use_workspace(earlier_workspace)
+
+
+def _use_workspace(config: str | None) -> None:
+    """Have cuBLAS use such workspaces; None stands for its own choice.
+
+    Earlier ones are freed, as a notebook may have computed on the GPU already.
+    """
+    if config is None:
+        os.environ.pop(WORKSPACE, None)
+    else:
+        os.environ[WORKSPACE] = config
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch._C._cuda_clearCublasWorkspaces()
 
 
 @dataclass(frozen=True)

@@ -81,9 +81,13 @@ class Engine:
 
     def bit_context(self) -> dict[str, str]:
         """Return what a result depends on bit for bit, besides inputs and parameters."""
+        device = self.world.device
+        is_repeated_on_gpu = self.plan.inputs.recipe.deterministic and device.type == "cuda"
+        gpu = {"GPU": torch.cuda.get_device_name(device)} if is_repeated_on_gpu else {}
         return {
             "processes": str(self.world.size),
-            "device": self.world.device.type,
+            "device": device.type,
+            **gpu,
             "precision": str(self.plan.precision.dtype),
             "threads": str(torch.get_num_threads()),
             "images at once": str(self.trained_at_once),

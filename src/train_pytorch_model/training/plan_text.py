@@ -51,7 +51,10 @@ def _determinism(plan: Plan) -> str:
     if not plan.inputs.recipe.deterministic:
         return ""
     if plan.world.device.type != "cuda":
-        return "the same in each run with as many processes and threads, which costs nothing here"
+        return (
+            "the same in each run with as many processes and threads: none makes room for other"
+            " programs"
+        )
     text = "the same in each run on such GPUs: the fastest convolutions are left out,"
     several = ", and gradients are averaged by eager steps" if plan.world.size > 1 else ""
     return f"{text} nothing is compiled{several}; steps take longer"

@@ -186,6 +186,16 @@ def test_the_fingerprint_depends_on_image_sizes_but_not_on_flips(tmp_path: Path)
     ]
 
 
+def test_a_run_is_told_from_one_that_is_deterministic(tmp_path: Path) -> None:
+    inputs = open_painted(tmp_path)
+    recipe = replace(inputs.recipe, deterministic=True)
+    usual = inputs.fingerprint(TrainConfig())
+    fixed = replace(inputs, recipe=recipe).fingerprint(TrainConfig())
+    name = "--deterministic"
+    assert list(differing_options(usual, fixed)) == [(name, "not set", "True")]
+    assert list(differing_options(fixed, usual)) == [(name, "True", "not set")]
+
+
 @pytest.mark.parametrize("file", ["model", "model_spec.yaml"])
 def test_the_fingerprint_depends_on_the_model(tmp_path: Path, file: str) -> None:
     inputs = open_painted(tmp_path)

@@ -1,6 +1,7 @@
 """The settings that make sums the same in each run, and what is refused with them."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.inputs.opening import open_training_inputs
-from train_pytorch_model.stories.train import train
+from train_pytorch_model.machine.threads import Threads
+from train_pytorch_model.stories import train as stories_train
+from train_pytorch_model.stories.train import dry_run, train
 from train_pytorch_model.training.deterministic import (
     FIXED_WORKSPACE,
     WORKSPACE,
@@ -56,6 +59,7 @@ def test_everything_is_fixed_within_and_as_it_was_afterwards(
         assert settings() == (True, True, False, False)
         assert os.environ[WORKSPACE] == FIXED_WORKSPACE
     assert settings() == before
+    assert WORKSPACE not in os.environ
     with pytest.raises(KeyError), deterministic():
         raise KeyError
     assert settings() == before
@@ -65,6 +69,28 @@ def test_a_workspace_of_the_user_is_kept(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv(WORKSPACE, ":16:8")
     with deterministic():
         assert os.environ[WORKSPACE] == ":16:8"
+
+
+def test_a_workspace_with_which_pytorch_refuses_to_multiply_is_replaced_for_the_training(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(WORKSPACE, ":4096:2:16:8")
+    with deterministic():
+        assert os.environ[WORKSPACE] == FIXED_WORKSPACE
+    assert os.environ[WORKSPACE] == ":4096:2:16:8"
+
+
+def test_threads_make_no_room_and_a_number_that_the_user_has_fixed_stays() -> None:
+    before = torch.get_num_threads()
+    world = replace(ALONE, threads=Threads(1, "other processes use 1.0 of 2 cores"))
+    try:
+        fixed = world.with_fixed_threads()
+        assert fixed.threads == Threads(world.cores, "one for each core", is_fixed=True)
+        assert torch.get_num_threads() == world.cores
+    finally:
+        torch.set_num_threads(before)
+    of_user = Threads(7, "as OMP_NUM_THREADS says", is_fixed=True)
+    assert replace(ALONE, threads=of_user).with_fixed_threads().threads == of_user
 
 
 def test_an_operation_that_has_no_fixed_order_is_named() -> None:
@@ -78,7 +104,9 @@ def test_an_operation_that_has_no_fixed_order_is_named() -> None:
         raise RuntimeError("other")
 
 
-def test_a_run_computes_with_the_settings_of_its_recipe(tmp_path: Path) -> None:
+def test_a_run_computes_with_the_settings_of_its_recipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     untrained = tmp_path / "untrained"
     recipe = Recipe(deterministic=True, image_size=32, mean=HALF, std=HALF)
     InitModel(architecture=TINY, output=untrained, recipe=recipe).run()
@@ -92,6 +120,10 @@ def test_a_run_computes_with_the_settings_of_its_recipe(tmp_path: Path) -> None:
 
     train(TrainConfig(epochs=1), inputs, tmp_path / "model", ALONE, test=look)
     assert seen == [(True, True, False, False)]
+    with monkeypatch.context() as patch:
+        patch.setattr(stories_train, "show_plan", look)
+        dry_run(TrainConfig(epochs=1), inputs, ALONE)
+    assert seen == [(True, True, False, False)] * 2
     assert not torch.are_deterministic_algorithms_enabled()
     lines = describe(make_plan(TrainConfig(epochs=1), inputs, ALONE), LearningRateFactors())
     assert lines["Bits"].startswith("the same in each run with as many processes and threads")
