@@ -188,6 +188,11 @@ class Recipe:
         except ParameterError as error:
             raise ParameterError(f"Recipe: {error}") from error
 
+    @property
+    def image_sides(self) -> tuple[int, int] | None:
+        """Return (height, width) of the image size; None if the recipe names none."""
+        return None if self.image_size is None else sides(self.image_size)
+
     def sizes_other_than(
         self, size: int | tuple[int, int] | None
     ) -> dict[str, int | tuple[int, int]]:

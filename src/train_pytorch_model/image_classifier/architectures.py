@@ -126,13 +126,16 @@ def unknown_architecture_message(architecture: str) -> str:
     return f"{architecture} is not known.{meant} {known}"
 
 
-def build(architecture: str, option: bool, num_classes: int) -> nn.Module:
+def build(
+    architecture: str, option: bool, num_classes: int, size: tuple[int, int] | None = None
+) -> nn.Module:
     """Return a network that maps images (B, 3, H, W), float32, to logits (B, num_classes).
 
-    Torch's generator draws its weights.
+    A network of timm with a fixed size is built for images of this `size`, (height, width), by
+    default its own; others take any. Torch's generator draws its weights.
     """
     if is_of_timm(architecture):
-        return _build_with_timm(architecture, num_classes)
+        return _build_with_timm(architecture, num_classes, size)
     family = FAMILY_OF[architecture]
     options = {family.option: option} if family.option else {}
     models = torchvision_models()
@@ -184,7 +187,26 @@ class UnsupportedArchitectureError(Exception):
     """
 
 
-def _build_with_timm(architecture: str, num_classes: int) -> nn.Module:
+def has_fixed_size(network: nn.Module) -> bool:
+    """Return whether a network of timm takes only images of the size for which it is built."""
+    return bool(network.pretrained_cfg["fixed_input_size"])  # type: ignore[index]
+
+
+def _size_options(name: str, size: tuple[int, int] | None) -> dict[str, tuple[int, int]]:
+    """Return the options of timm that build a network for images of a size."""
+    import timm
+
+    # All networks of this kind have the option, none of the others needs it: tried with
+    # the 1,371 names of timm 1.0.31.
+    config = timm.get_pretrained_cfg(name)
+    if size is None or config is None or not config.fixed_input_size:
+        return {}
+    return {} if config.input_size[1:] == size else {"img_size": size}
+
+
+def _build_with_timm(
+    architecture: str, num_classes: int, size: tuple[int, int] | None
+) -> nn.Module:
     from torch import nn
 
     try:
@@ -198,9 +220,12 @@ def _build_with_timm(architecture: str, num_classes: int) -> nn.Module:
         meant = "".join(f" Did you mean {TIMM}{close}?" for close in closest)
         raise UnsupportedArchitectureError(f"timm {timm.__version__} does not know it.{meant}")
     try:
-        network: nn.Module = timm.create_model(name, num_classes=num_classes)
-    except RuntimeError as error:  # an unknown tag
-        raise UnsupportedArchitectureError(f"timm {timm.__version__}: {error}") from error
+        options = _size_options(name, size)
+        network: nn.Module = timm.create_model(name, num_classes=num_classes, **options)
+    # An unknown tag; a size of which it cannot make whole patches or windows.
+    except (RuntimeError, AssertionError, ValueError, TypeError, ZeroDivisionError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UnsupportedArchitectureError(f"timm {timm.__version__}: {reason}") from error
     head = network.get_classifier()  # type: ignore[operator]
     if not isinstance(head, nn.Linear) or head.bias is None:
         reason = "it does not end in one linear layer with biases, as is needed here."

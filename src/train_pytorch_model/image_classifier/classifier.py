@@ -93,7 +93,8 @@ class ImageClassifier:
     ) -> "ImageClassifier":
         """Read the weights of a trained directory. Raises `WeightsError`."""
         with torch.random.fork_rng(devices=[]):  # it draws weights, which are then replaced
-            network = build(spec.architecture, spec.option, len(spec.categories))
+            size = (spec.framing.height, spec.framing.width)
+            network = build(spec.architecture, spec.option, len(spec.categories), size)
         state = read_state_dict(weights_path, max_bytes(network))
         head = head_of(spec.architecture, network)
         network.load_state_dict(fold_extra_head(state, head, len(spec.categories)))

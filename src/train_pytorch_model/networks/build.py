@@ -14,7 +14,9 @@ from train_pytorch_model.networks.load_weights import load_weights
 def build_untrained(directory: ModelDirectory, num_classes: int) -> nn.Module:
     """Return the directory's network with random weights. Raises `InvalidModelDirectoryError`."""
     try:
-        return architectures.build(directory.architecture, directory.option, num_classes)
+        return architectures.build(
+            directory.architecture, directory.option, num_classes, directory.recipe.image_sides
+        )
     except architectures.UnsupportedArchitectureError as error:
         raise directory.error(f"it is of {directory.architecture}: {error}") from error
 

@@ -36,7 +36,7 @@ def min_local_batch(network: nn.Module, height: int, width: int) -> int:
         except ValueError:  # "Expected more than 1 value per channel when training"
             dry_run(network, 2, height, width)
             return 2
-    except RuntimeError as error:
+    except (RuntimeError, AssertionError) as error:  # the latter is timm's
         reason = " ".join(str(error).split())[:120]
         raise ParameterError(
             f"Images of {height} x {width} px are too small for a {type(network).__name__}"

@@ -15,6 +15,7 @@ from train_pytorch_model.image_classifier.weights import (
     fold_extra_head,
     read_state_dict,
 )
+from train_pytorch_model.networks.image_sizes import resample
 
 MAX_FILE_CLASSES = 22_000  # ImageNet-21k has the largest head among common pretrained weights
 MAX_PROBLEMS = 5  # in a message
@@ -50,7 +51,8 @@ def load_weights(
     If the file's head is of `known` categories, the network's head, of `categories`, takes its rows
     by name, and has zeros for all others. Otherwise a head that is missing or has another size is
     skipped. Names of tensors may be those of older torchvision versions, and have a common prefix,
-    such as that of DistributedDataParallel. Raises `WeightsError`.
+    such as that of DistributedDataParallel. Position embeddings of timm's networks may be those of
+    another image size. Raises `WeightsError`.
     """
     expected = network.state_dict()
     head_names = _names_in(head)
@@ -63,6 +65,7 @@ def load_weights(
     lacking = _classifier_lacking(state, expected, head) | head_names
     state, prefix = _without_prefix(state, expected.keys() - lacking)
 
+    state = resample(network, head_names, state)
     if known or state.keys() & head_names:
         fitted = _fit_head(state, expected, head, known, categories)
     else:  # perhaps with another head, such as a projection

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from train_pytorch_model.config.model_options import ModelOptions
-from train_pytorch_model.config.recipe import Recipe
+from train_pytorch_model.config.recipe import Recipe, sides
 from train_pytorch_model.config.seeds import derive_seed
-from train_pytorch_model.config.wording import parameter
+from train_pytorch_model.config.wording import assignment, parameter
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats.model_directory import MODEL, write_spec
 from train_pytorch_model.formats.outputs import writing_directory
@@ -21,6 +21,8 @@ from train_pytorch_model.image_classifier import architectures
 from train_pytorch_model.image_classifier.weights import WeightsError, write_state_dict
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.networks.download import fetch, fetch_from_hub, named_weights
+from train_pytorch_model.networks.dry_runs import WithoutMemory
+from train_pytorch_model.networks.image_sizes import problem_with_size, sides_near
 from train_pytorch_model.networks.licences import describe_licence, is_restricted, licence_of
 from train_pytorch_model.networks.load_weights import load_weights
 
@@ -47,10 +49,7 @@ def initialize(
     option = options.zero_init_residual or options.memory_efficient
 
     torch.manual_seed(derive_seed(seed, "weights"))
-    try:
-        network = architectures.build(architecture, option, NUM_CLASSES)
-    except architectures.UnsupportedArchitectureError as error:
-        raise ParameterError(f"{parameter('architecture')} {architecture}: {error}") from error
+    network = _build(architecture, option, recipe)
     if architectures.is_of_timm(architecture):
         recipe = _complete_recipe(recipe, architecture, network)
 
@@ -72,6 +71,19 @@ def initialize(
             recipe=recipe,
             weights_licence=weights.licence if weights else "",
         )
+
+
+def _build(architecture: str, option: bool, recipe: Recipe) -> nn.Module:
+    """Return the network for images of the recipe's size. Raises `ParameterError`."""
+    try:
+        return architectures.build(architecture, option, NUM_CLASSES, recipe.image_sides)
+    except architectures.UnsupportedArchitectureError as error:
+        try:
+            with WithoutMemory():
+                architectures.build(architecture, option, NUM_CLASSES)
+        except architectures.UnsupportedArchitectureError:  # whatever the size
+            raise ParameterError(f"{parameter('architecture')} {architecture}: {error}") from error
+        raise _unfit_size(architecture, recipe, str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -119,6 +131,7 @@ def _load(weights: _Weights, architecture: str, network: nn.Module) -> None:
     except (OSError, WeightsError) as error:
         raise ParameterError(
             f"{weights.title} cannot be used for a {architecture}: {error}"
+            f"{_about_size(architecture, network)}"
         ) from error
     if not all(value.isfinite().all() for value in network.state_dict().values()):
         raise ParameterError(
@@ -131,6 +144,16 @@ def _load(weights: _Weights, architecture: str, network: nn.Module) -> None:
         logger.info(describe_licence(weights.licence))
 
 
+def _about_size(architecture: str, network: nn.Module) -> str:
+    """Return that an image size may be why weights do not fit, as a sentence; empty if not."""
+    if not (architectures.is_of_timm(architecture) and architectures.has_fixed_size(network)):
+        return ""
+    return (
+        " Weights of another image size fit if timm can resample them, which it cannot for all of"
+        f" its networks: {parameter('image_size')} should be the size that these are of."
+    )
+
+
 def _complete_recipe(recipe: Recipe, architecture: str, network: nn.Module) -> Recipe:
     """Return the recipe with timm's image size and normalization, unless it has others.
 
@@ -138,14 +161,39 @@ def _complete_recipe(recipe: Recipe, architecture: str, network: nn.Module) -> R
     """
     config: Any = network.pretrained_cfg
     _, height, width = config["input_size"]
-    size = height if height == width else (height, width)
-    if config["fixed_input_size"]:
-        for name, value in recipe.sizes_other_than(size).items():
-            raise ParameterError(
-                f"{parameter(name)} {value} does not fit: a {architecture} takes {size} px only."
-            )
-    if recipe.image_size is None:
-        recipe = replace(recipe, image_size=size)
+    size = recipe.image_size or (height if height == width else (height, width))
+    if architectures.has_fixed_size(network):
+        _check_sizes(architecture, network, recipe, size)
+    recipe = replace(recipe, image_size=size)
     if recipe.mean is None:
         recipe = replace(recipe, mean=tuple(config["mean"]), std=tuple(config["std"]))
     return recipe
+
+
+def _check_sizes(
+    architecture: str, network: nn.Module, recipe: Recipe, size: int | tuple[int, int]
+) -> None:
+    """Raise `ParameterError` unless a network, built for a size, takes it, and no other is named.
+
+    The network is one of timm with a fixed size.
+    """
+    for name, value in recipe.sizes_other_than(size).items():
+        raise ParameterError(
+            f"{parameter(name)} {value} does not fit: a {architecture} trains at the size at which"
+            f" it predicts, which is {size} px. Give {assignment('image_size', str(value))}, or no"
+            f" {parameter(name)}."
+        )
+    problem = problem_with_size(network, sides(size))
+    if problem:
+        raise _unfit_size(architecture, recipe, problem)
+
+
+def _unfit_size(architecture: str, recipe: Recipe, problem: str) -> ParameterError:
+    """Return the error about an image size for which timm has no such network."""
+    size = recipe.image_size or 0
+    fitting = " and ".join(map(str, sides_near(architecture, max(sides(size)))))
+    instead = f" The nearest sides that do are {fitting} px." if fitting else ""
+    return ParameterError(
+        f"{parameter('image_size')} {size} does not fit a {architecture}: {problem.rstrip('.')}."
+        f"{instead} Without {parameter('image_size')} it has its own size."
+    )

@@ -88,8 +88,18 @@ def test_the_recipe_of_the_user_comes_first(tmp_path: Path) -> None:
         ),
         ({"architecture": "timm:hf_hub:a/b"}, "is not known"),
         ({"architecture": "timm:local-dir:/tmp"}, "is not known"),
-        ({"architecture": "timm:test_vit", "recipe": Recipe(image_size=96)}, "takes 160 px only"),
-        ({"architecture": "timm:test_vit", "weights": "DEFAULT"}, r"timm:NAME\.TAG --pretrained"),
+        (
+            {"architecture": "timm:test_vit", "recipe": Recipe(training_size=96)},
+            r"predicts, which is 160 px\. Give `--image-size 96`, or no --training-size",
+        ),
+        (
+            {"architecture": "timm:coatnet_nano_rw_224", "recipe": Recipe(image_size=200)},
+            r"--image-size 200 does not fit .* The nearest sides that do are 192 and 224 px",
+        ),
+        (
+            {"architecture": "timm:test_vit", "weights": "DEFAULT"},
+            r"timm:NAME\.TAG`, with --pretrained",
+        ),
     ],
 )
 def test_what_timm_cannot_do_here_is_refused(options: Any, message: str, tmp_path: Path) -> None:
