@@ -203,11 +203,11 @@ class Model:
 
         from train_pytorch_model.stories.watch import read_tables, watch
 
-        is_one = isinstance(tables, str | os.PathLike | pd.DataFrame)
-        given: list[Any] = [tables] if is_one else [*tables]
+        if isinstance(tables, str | os.PathLike | pd.DataFrame):
+            tables = [tables]
         parts = [
             table if isinstance(table, pd.DataFrame) else path_of("tables", table)
-            for table in given
+            for table in tables
         ]
         with shown_on_console(quiet=True):
             return watch(self._directory, read_tables(parts, self.categories))
