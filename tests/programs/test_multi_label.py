@@ -147,4 +147,4 @@ def test_single_labels_and_what_compares_two_categories_are_refused(
     inputs = open_scoring_inputs(model.root, folder)
     world = World(0, 1, 0, 1, best_device())
     with pytest.raises(ParameterError, match="looks for images between two categories"):
-        score(inputs, tmp_path / "scores", ScoreOptions(num_to_explain=3), world)
+        score(inputs, tmp_path / "scores", ScoreOptions(num_to_label=3), world)

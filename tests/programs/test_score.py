@@ -13,7 +13,6 @@ import yaml
 from PIL import Image
 
 from tests.image_directories import write_image_directory
-from tests.pages import Page
 from tests.painting import paint_folders
 from tests.programs.conftest import Trained
 from tests.programs.program import assert_refused, run_process, score
@@ -122,8 +121,6 @@ def test_embeddings_and_what_to_label_next_are_written_beside_the_scores(
         "uncertainty",
         "--num-to-label",
         "4",
-        "--explain",
-        "3",
     )
     ended = score(trained.output, flat, tmp_path / "scores", *options)
     assert (ended.status, ended.stderr) == (0, "")
@@ -141,12 +138,6 @@ def test_embeddings_and_what_to_label_next_are_written_beside_the_scores(
     assert to_label["margin"].to_list() == pytest.approx(
         margins[to_label["file_name"]].to_list(), abs=2e-6
     )
-    page = Page((tmp_path / "scores" / "explained.html").read_text(encoding="utf-8"))
-    pictures = page.all("img")
-    assert [picture["alt"] for picture in pictures[::2]] == [
-        f"Image {name}" for name in margins.index[:3]
-    ]
-    assert {picture["class"] for picture in pictures[1::2]} == {"heat"}
 
 
 def test_labelled_images_are_not_proposed_for_labelling(

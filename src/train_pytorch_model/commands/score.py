@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from train_pytorch_model.stories.score import ScoreSummary
 
 
-MAX_EXPLAINED = 1000  # images on a page, about 5 kB each
 MAX_SHOWN = 32  # characters of a name, so that a row fits into 80
 
 
@@ -110,11 +109,6 @@ class Score(OnImages):
     )
     num_to_label: int = 1000
     """Number of images in to_label.csv."""
-    explain: int = 0
-    (
-        "Also write explained.html: so many of the least certain images, and what spoke for their"
-        " answers."
-    )
     unknown: Switch = False
     """Label images `unknown` that are less like the training images than most validation images."""
     known_fraction: float = predictions.DEFAULT_KNOWN_FRACTION
@@ -151,8 +145,6 @@ class Score(OnImages):
         if self.top_k is not None:
             _require(self.top_k > 0, "top_k", "greater than 0", self.top_k)
         _require(self.num_to_label > 0, "num_to_label", "greater than 0", self.num_to_label)
-        is_shown = 0 <= self.explain <= MAX_EXPLAINED
-        _require(is_shown, "explain", f"from 0 to {MAX_EXPLAINED:,}", self.explain)
 
     def _threshold(self) -> float:
         """Return the energy above which an image is unknown. Raises `ParameterError`."""
@@ -179,7 +171,6 @@ class Score(OnImages):
             top_k=self.top_k,
             embeddings=self.embeddings,
             num_to_label=self.num_to_label if self.rank_by else 0,
-            num_to_explain=self.explain,
             threshold=self._threshold(),
             overwrite=self.overwrite,
         )
@@ -204,8 +195,6 @@ class Score(OnImages):
                 f"{number} of a category that the model does not know, and not part of the"
                 f" accuracy:{bulleted(names)}"
             )
-        if self.explain:
-            logger.info(f"The least certain images are in {self.scored_dataset}/explained.html")
         where = f"The scores of {images} are in {self.scored_dataset}/scores.csv"
         if summary.unreadable:
             total = summary.images + summary.unreadable

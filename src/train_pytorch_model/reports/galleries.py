@@ -200,8 +200,8 @@ def _about_twins(rows: Sequence[TwinRow]) -> str:
     ]
     if contradicting:
         sentences.append(
-            f"In {counted(contradicting, 'pair', 'pairs')} the categories differ: look which one is"
-            " right, and delete or move the other file."
+            f"In {counted(contradicting, 'pair', 'pairs')} the categories differ: `review` shows"
+            " both, and saves which one is right."
         )
     if shared:
         parts = " and ".join(dict.fromkeys(map(_first_word, _ports_of_shared(rows))))

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 
 from train_pytorch_model.config.wording import parameter
 from train_pytorch_model.distributed.world import World
@@ -23,13 +22,10 @@ from train_pytorch_model.formats.seen_images import SEEN_IMAGES, seen_table
 from train_pytorch_model.image_classifier.predictions import UNKNOWN_LABEL
 from train_pytorch_model.image_classifier.seen import shape_of
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
-from train_pytorch_model.inference.explain import explain
 from train_pytorch_model.inference.predict import PredictedBatch, predict, report_unreadable_images
 from train_pytorch_model.inputs.headers import MAX_HEADERS
 from train_pytorch_model.inputs.scoring import ScoringInputs
-from train_pytorch_model.networks.build import build_model
-from train_pytorch_model.quality.to_label import Candidate, MostUncertain, write_to_label
-from train_pytorch_model.reports.explained_page import EXPLAINED, render_explained
+from train_pytorch_model.quality.to_label import MostUncertain, write_to_label
 
 UNKNOWN = -1  # the target of an image without a category that the model knows
 NUM_SHOWN = 10
@@ -44,7 +40,6 @@ class ScoreOptions:
     # The dtype of the features before the last layer; None for no file of them.
     embeddings: str | None = None
     num_to_label: int = 0  # the images to propose for labelling, at most; 0 for no file of them
-    num_to_explain: int = 0  # how many of the least certain images to explain; 0 for no page
     threshold: float = math.inf  # the energy above which an image is labelled `unknown`
     overwrite: bool = False  # whether to replace scores in the output
 
@@ -84,20 +79,17 @@ def score(
     if not world.is_main:
         next(batches, None)  # predict with the main process, which alone gets them
         return None
-    return _write_scores(inputs, targets, output, options, world.device, batches)
+    return _write_scores(inputs, targets, output, options, batches)
 
 
 def _check_possible(inputs: ScoringInputs, options: ScoreOptions) -> None:
     """Raise `ParameterError` for what compares the two most probable categories of an image."""
-    if inputs.spec.thresholds is None:
-        return
-    for name, is_wanted in (("rank_by", options.num_to_label), ("explain", options.num_to_explain)):
-        if is_wanted:
-            raise ParameterError(
-                f"{parameter(name)} looks for images between two categories; the model of"
-                f" {inputs.model.root} answers any number of them. Leave it out: scores.csv has the"
-                " probability of each category."
-            )
+    if inputs.spec.thresholds is not None and options.num_to_label:
+        raise ParameterError(
+            f"{parameter('rank_by')} looks for images between two categories; the model of"
+            f" {inputs.model.root} answers any number of them. Leave it out: scores.csv has the"
+            " probability of each category."
+        )
 
 
 def _targets(inputs: ScoringInputs) -> np.ndarray:
@@ -119,7 +111,6 @@ def _write_scores(
     targets: np.ndarray,
     output: Path,
     options: ScoreOptions,
-    device: torch.device,
     batches: Iterator[PredictedBatch],
 ) -> ScoreSummary:
     """Write the scored dataset on the main process."""
@@ -129,7 +120,6 @@ def _write_scores(
     summary = ScoreSummary()
     unreadable: dict[int, str] = {}
     to_label = MostUncertain(options.num_to_label)
-    to_explain = MostUncertain(options.num_to_explain)
     with (
         writing_directory(
             output, tables.META_CONTENT, "scored_dataset", overwrite=options.overwrite
@@ -166,8 +156,6 @@ def _write_scores(
                 to_label.add(
                     batch.indices[is_open], batch.probabilities[is_open], batch.features[is_open]
                 )
-            if options.num_to_explain:
-                to_explain.add(batch.indices, batch.probabilities, batch.features)
             _count(summary, batch, targets[batch.indices], inputs)
             summary.strange += int(is_unknown.sum())
             _show_first(summary, names, batch.probabilities, is_unknown, inputs.spec)
@@ -175,9 +163,6 @@ def _write_scores(
         summary.unreadable = report_unreadable_images(inputs, unreadable, root)
         if options.num_to_label:
             write_to_label(root, list(to_label.ranked()), images, categories)
-        if options.num_to_explain:
-            page = _explained_page(inputs, to_explain.by_margin(), device)
-            (root / EXPLAINED).write_text(page, encoding="utf-8")
     summary.unknown = _unknown_categories(images, targets, unreadable)
     return summary
 
@@ -260,16 +245,6 @@ def _show_first(
     for row, answer in enumerate(answers):
         label = UNKNOWN_LABEL if is_unknown[row] else answer or NO_CATEGORY
         summary.first.append((names[row], label, float(probabilities[row].max())))
-
-
-def _explained_page(
-    inputs: ScoringInputs, candidates: Sequence[Candidate], device: torch.device
-) -> str:
-    """Return the page of these images, with what spoke for their predictions."""
-    network = build_model(inputs.model, inputs.spec.categories).to(device)
-    indices = np.array([candidate.index for candidate in candidates], np.int64)
-    heats = explain(network, inputs.spec, inputs.images, indices)
-    return render_explained(inputs.spec, inputs.images, candidates, heats)
 
 
 def _unknown_categories(

@@ -168,7 +168,7 @@ def test_an_image_is_shown_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "text"),
     [
-        (("Training dataset", "dog"), "In 1 pair the categories differ: look which one is right"),
+        (("Training dataset", "dog"), "In 1 pair the categories differ: `review` shows both"),
         (("Test dataset", "cat"), "1 pair is in two parts, training and test: what training has"),
         (("Training dataset", "cat"), "1 pair is in one part and category: the image counts twice"),
     ],
