@@ -28,6 +28,8 @@ from train_pytorch_model.data.epoch_plan import PlannedBatch, plan_training
 from train_pytorch_model.data.loader import Loader
 from train_pytorch_model.data.open_caches import NO_CACHES
 from train_pytorch_model.distributed.world import World
+from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.formats.label_kinds import SetsPerImage
 from train_pytorch_model.image_classifier.classifier import Normalize
 from train_pytorch_model.image_classifier.colours import Colours
 from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inputs
@@ -86,6 +88,7 @@ def measure(inputs: TrainingInputs, world: World) -> dict[str, Any]:
         "rank": world.rank,
         "place": [world.local_rank, world.local_size, world.threads.count],
         "validated": {str(size): validate(inputs, world, size) for size in (2, 4, 16)},
+        "validated_lists": validate(with_lists(inputs), world, 4),
         "trained": train_an_epoch(inputs, world),
         "fine_tuning": start_fine_tuning(inputs, world),
         "gradients": {str(count): compare_gradients(inputs, world, count) for count in (11, 1)},
@@ -109,7 +112,24 @@ def validate(inputs: TrainingInputs, world: World, batch_size: int) -> dict[str,
         "top1": metrics.top1,
         "top5": metrics.top5,
         "images": metrics.images,
+        **training.state.validated_further,
     }
+
+
+def with_lists(inputs: TrainingInputs) -> TrainingInputs:
+    """The same images with lists of categories: their own, and the first one of every third."""
+    return replace(
+        inputs, training=_with_lists(inputs.training), validation=_with_lists(inputs.validation)
+    )
+
+
+def _with_lists(images: ImageDirectory) -> ImageDirectory:
+    marks = images.marks(np.arange(len(images)))
+    marks[::3, 0] = True
+    sets, numbers = np.unique(marks, axis=0, return_inverse=True)
+    return replace(
+        images, labels=SetsPerImage(sets), class_indices=numbers.ravel().astype(np.int32)
+    )
 
 
 def train_an_epoch(inputs: TrainingInputs, world: World) -> dict[str, Any]:

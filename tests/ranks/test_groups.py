@@ -30,6 +30,14 @@ def test_validation_metrics_do_not_depend_on_the_number_of_processes(
         assert record["validated"][batch_size] == pytest.approx(alone, abs=1e-6)
 
 
+@SEVERAL
+def test_nor_do_those_of_lists_of_categories(records: Records, size: int) -> None:
+    alone = records[1][0]["validated_lists"]
+    assert 0 < alone["Mean average precision"] < 1
+    for record in records[size]:
+        assert record["validated_lists"] == pytest.approx(alone, abs=1e-6)
+
+
 def test_validation_metrics_do_not_depend_on_the_batch_size(records: Records) -> None:
     validated = records[1][0]["validated"]
     # Another batch size sums in another order: float32 results differ in the fifth digit.

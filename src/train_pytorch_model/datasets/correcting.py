@@ -115,13 +115,6 @@ def correct(
     The names of corrected files are relative to `folder`. Images that still have no category are
     left out. Raises `InvalidDatasetError` if a part has none left.
     """
-    for images in parts.values():
-        if images.is_multi_label:
-            raise InvalidDatasetError(
-                images.title,
-                f"its images have lists of categories, and {corrections.path.name} gives one each.",
-                "Correct the lists where they are, in the table or the image directory.",
-            )
     if any(images.is_multi_label for images in parts.values()):
         raise InvalidDatasetError(
             parts[TRAINING].title,

@@ -7,8 +7,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from train_pytorch_model.image_classifier.architectures import FAMILIES, build
 from train_pytorch_model.training.cuda_graph_step import can_be_captured
-from train_pytorch_model.training.margins import margins_of
-from train_pytorch_model.training.metrics import Sums, ranks_of
+from train_pytorch_model.training.margins import label_margins_of, margins_of
+from train_pytorch_model.training.metrics import Sums, best_ranks_of, ranks_of
 
 # Operations whose values or output sizes the CPU would have to wait for.
 SYNCHRONISING = {
@@ -56,6 +56,8 @@ def synchronizations_in_a_step(network: nn.Module, side: int) -> list[str]:
         sums.add(loss_sum, ranks_of(logits, targets))
         for given in (targets, mixed):
             margins_of(logits, given)
+        best_ranks_of(logits, mixed)  # of images with any number of categories
+        label_margins_of(logits, mixed)
     found: list[str] = recorder.operations
     return found
 
