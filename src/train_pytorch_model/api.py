@@ -353,6 +353,7 @@ def _next_steps(model: Model) -> Iterator[tuple[str, str]]:
         yield "model.evaluation", "how good it is on images that training has not seen"
     if len(model.suspects):
         yield "model.suspects", "images whose category is probably wrong"
+        yield 'model.review("FOLDER")', "a page to correct them"
     yield "model.report", "how it was trained, and what to try next"
     yield 'model.predict("FOLDER")', "new images"
 

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import tyro
 
-from train_pytorch_model.commands.next_steps import scoring_commands
+from train_pytorch_model.commands.next_steps import review_command, scoring_commands
 from train_pytorch_model.config.fit_options import FitOptions
 from train_pytorch_model.evaluation.directory import PAGE
 from train_pytorch_model.formats.trained_directory import EVALUATION, REPORT
 from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.machine.launch import rank_of
+from train_pytorch_model.quality.suspects import SUSPECTS
+from train_pytorch_model.quality.twins import TWINS
 from train_pytorch_model.stories.fit import fit
 
 
@@ -37,3 +39,6 @@ class Fit(FitOptions):
         logger.info(f"The model is in {fitted.model}, with {REPORT} and {EVALUATION}/{PAGE}. Next:")
         for command in scoring_commands(fitted.model):
             logger.info(f"  {command}")
+        if any((fitted.model / name).exists() for name in (SUSPECTS, TWINS)):
+            logger.info("  # what looks wrong in the images: a page to correct it")
+            logger.info(f"  {review_command(fitted.model, self.folder)}")

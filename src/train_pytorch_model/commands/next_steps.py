@@ -20,6 +20,12 @@ def scoring_commands(model: Path) -> Iterator[str]:
     yield f"{COMMAND} score {trained} --dataset FOLDER --scored-dataset scores"
 
 
+def review_command(model: Path, folder: Path) -> str:
+    """Return the line of a shell that writes the page on which labels are corrected."""
+    dataset = f"--dataset {shlex.quote(str(folder))}"
+    return f"{COMMAND} review {shlex.quote(str(model))} {dataset}"
+
+
 def activation_commands() -> Iterator[str]:
     """Yield the command that activates this virtual environment, unless `python` is its python."""
     if sys.prefix == sys.base_prefix:

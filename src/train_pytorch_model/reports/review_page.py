@@ -70,6 +70,7 @@ class Review:
     items: Sequence[Item]  # the most useful decision first
     earlier: Sequence[Correction]  # decisions that the saved table has besides those of the page
     expected_wrong: int  # of the items that are suspects
+    report: str  # the page about the training, relative to this one; empty if there is none
     num_left: int  # images that need a decision and are not on the page
 
 

@@ -64,6 +64,7 @@ class ReviewInputs:
     reviewed: ReviewedImages  # the same and unreadable ones, with their categories
     earlier: Corrections | None  # decisions that were made before
     size: int  # images on the page, at most
+    report: str  # the address of the report on the training, relative to the page; may be empty
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,7 @@ def review(inputs: ReviewInputs, world: World) -> str:
             items=items,
             earlier=earlier,
             expected_wrong=round(expected),
+            report=inputs.report,
             num_left=len(every) - len(items),
         )
     )

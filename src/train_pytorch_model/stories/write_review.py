@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from urllib.parse import quote
 
 from train_pytorch_model.config.table_options import BY_DEFAULT, TableOptions
 from train_pytorch_model.config.wording import display_name, out_of_range, parameter
@@ -11,6 +12,7 @@ from train_pytorch_model.datasets.reviewed_images import open_reviewed
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.errors import InvalidDatasetError, OutputDirectoryError, ParameterError
 from train_pytorch_model.formats.corrections import CORRECTIONS
+from train_pytorch_model.formats.trained_directory import REPORT
 from train_pytorch_model.formats.writing import write_durably
 from train_pytorch_model.image_classifier.classifier import best_device
 from train_pytorch_model.inputs import scoring
@@ -53,13 +55,23 @@ def write_review(
     earlier = open_corrections(corrections or (own if own.exists() else None))
     reviewed = open_reviewed(dataset, opened.categories, columns, decided_categories(earlier))
     inputs = scoring.inputs_of(opened, reviewed.images)
-    page = review(
-        ReviewInputs(inputs, reviewed, earlier, num_images), World(0, 1, 0, 1, best_device())
-    )
+    reviewing = ReviewInputs(inputs, reviewed, earlier, num_images, _report_of(model, output))
+    page = review(reviewing, World(0, 1, 0, 1, best_device()))
     try:
         write_durably(output, page.encode())
     except OSError as error:
         raise OutputDirectoryError(f"{parameter('output')} {output}: {error.strerror}.") from error
+
+
+def _report_of(model: Path, output: Path) -> str:
+    """Return the address of the model's report as seen from the page; empty if it has none."""
+    if not (model / REPORT).exists():
+        return ""
+    try:
+        path = os.path.relpath((model / REPORT).resolve(), output.absolute().parent.resolve())
+    except ValueError:  # it is on another drive of Windows
+        return ""
+    return quote(path.replace(os.sep, "/"))
 
 
 def _check_output(output: Path) -> None:

@@ -6,8 +6,10 @@ import shutil
 from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
+from tests.pages import Page
 from tests.painting import paint, paint_folders
 from tests.trainings import TINY
 
@@ -55,6 +57,9 @@ def test_the_page_lists_what_needs_a_decision(reviewed: tuple[Path, Model], tmp_
     assert categories[twin["given"]] == "green"
     assert twin["sha256"] == sha256_of(folder / "green" / "twin.png")
     assert items["loose.png"]["given"] == -1
+    link = Page(text).all("a")[0]["href"]
+    assert link
+    assert (tmp_path / unquote(link)).resolve() == model.root / "report.html"
     # A browser without scripts has the same.
     assert text.count("<li id=") == len(items)
     assert "It looks like an image of another category" in text
