@@ -7,10 +7,12 @@ everything that training writes; and that of the whole command.
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from tests.benchmarks.timing import machine
@@ -34,7 +36,7 @@ def main() -> None:
         for epochs in chosen.epochs:
             trained = Path(scratch, f"trained-{epochs}")
             started_at = time.perf_counter()
-            _run(
+            epoch_ends = _end_of_epochs(
                 *("train", "--untrained-model", untrained, "--trained-model", trained),
                 *("--training-dataset", chosen.images / "train"),
                 *("--validation-dataset", chosen.images / "test"),
@@ -43,14 +45,18 @@ def main() -> None:
             )
             whole_s = time.perf_counter() - started_at
             records = [json.loads(line) for line in (trained / "metrics.jsonl").open()]
-            rows.append(_row(epochs, records, whole_s))
+            rows.append(_row(epochs, records, epoch_ends, whole_s))
     print(machine())
-    print("epochs | best accuracy | first epoch with 94 % | images/s | whole run, s")
+    print(
+        "epochs | best accuracy | first epoch with 94 % | seconds to its end | images/s | whole run, s"
+    )
     for row in rows:
         print(" | ".join(row))
 
 
-def _row(epochs: int, records: list[dict[str, float]], whole_s: float) -> list[str]:
+def _row(
+    epochs: int, records: list[dict[str, float]], epoch_ends: dict[int, float], whole_s: float
+) -> list[str]:
     accuracies = [record["Top 1 accuracy"] for record in records]
     reached = next((index for index, value in enumerate(accuracies, 1) if value >= GOAL), None)
     speed = records[-1]["Train images per second"]
@@ -58,13 +64,34 @@ def _row(epochs: int, records: list[dict[str, float]], whole_s: float) -> list[s
         str(epochs),
         f"{max(accuracies):.2%}",
         str(reached or "none"),
+        f"{epoch_ends[reached]:.1f}" if reached else "none",
         f"{speed:,.0f}",
         f"{whole_s:.1f}",
     ]
 
 
 def _run(*arguments: object) -> None:
-    subprocess.run([sys.executable, "-m", "train_pytorch_model", *map(str, arguments)], check=True)
+    subprocess.run(_command(arguments), check=True)
+
+
+def _end_of_epochs(*arguments: object) -> dict[int, float]:
+    """Run the program, and return when each epoch was told, in seconds since its start."""
+    ends: dict[int, float] = {}
+    started_at = time.perf_counter()
+    with subprocess.Popen(_command(arguments), stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout
+        for line in program.stdout:
+            print(line, end="")
+            told = re.search(r"Epoch (\d+)/\d+: .*validation loss", line)
+            if told:
+                ends[int(told[1])] = time.perf_counter() - started_at
+    if program.returncode:
+        sys.exit(program.returncode)
+    return ends
+
+
+def _command(arguments: Iterable[object]) -> list[str]:
+    return [sys.executable, "-m", "train_pytorch_model", *map(str, arguments)]
 
 
 if __name__ == "__main__":
