@@ -31,7 +31,11 @@ from train_pytorch_model.formats.reading import META, MalformedFileError
 from train_pytorch_model.formats.replacing import EVALUATED
 from train_pytorch_model.formats.trained_directory import EVALUATION, REPORT
 from train_pytorch_model.image_classifier.predictions import PROBABILITY_PREFIX
-from train_pytorch_model.inputs.scoring import open_evaluation_inputs, open_trained_model
+from train_pytorch_model.inputs.scoring import (
+    open_evaluation_inputs,
+    open_other_model,
+    open_trained_model,
+)
 from train_pytorch_model.machine.console import logger, shown_on_console
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.machine.stop_requests import StopRequests
@@ -220,6 +224,7 @@ class Model:
         label_column: str | None = None,
         file_column: str | None = None,
         split_column: str | None = None,
+        against: "Model | AnyPath | None" = None,
         overwrite: bool = False,
     ) -> Evaluated:
         """Measure the model on a folder of labelled images, or on the images of a table.
@@ -227,7 +232,9 @@ class Model:
         `output` is a directory for the tables and the page; by default they are not kept; with
         `overwrite`, a whole evaluation there is replaced. The
         columns are those of the table; with `split_column`, only the images of the test count.
-        Raises `InvalidDatasetError`, `NotLabeledDatasetError`, `OutputDirectoryError`.
+        `against` is another model of the same categories, or its directory: the page and `metrics`
+        say which one is better on these images, and how sure that is. Raises
+        `InvalidDatasetError`, `NotLabeledDatasetError`, `OutputDirectoryError`, `ParameterError`.
         """
         from train_pytorch_model.distributed.world import World
         from train_pytorch_model.image_classifier.classifier import best_device
@@ -241,11 +248,16 @@ class Model:
         }
         table = TableOptions(**typed_values(columns, get_type_hints(TableOptions)))
         inputs = open_evaluation_inputs(self.root, path_of("folder", folder), table)
+        other = None
+        if against is not None:
+            path = against.root if isinstance(against, Model) else path_of("against", against)
+            other = open_other_model(inputs, path)
+        world = World(0, 1, 0, 1, best_device())
         temporary_folder = TemporaryDirectory()
         with temporary_folder as temporary, kept_random_state(), shown_on_console(quiet=True):
             root = Path(temporary, "evaluation") if output is None else path_of("output", output)
             check_output(root, "output", kind=EVALUATED, overwrite=overwrite)
-            evaluate(inputs, root, World(0, 1, 0, 1, best_device()), overwrite=overwrite)
+            evaluate(inputs, root, world, overwrite=overwrite, against=other)
             return read_evaluation(root)
 
     def register(self, name: str, **workspace: Any) -> str:

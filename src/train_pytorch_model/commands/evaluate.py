@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from train_pytorch_model.commands.score import OnImages
-from train_pytorch_model.config.options import Switch
+from train_pytorch_model.config.options import OptionalPath, Switch
 from train_pytorch_model.config.table_options import TableOptions, columns_of
 from train_pytorch_model.config.wording import counted
 from train_pytorch_model.evaluation.directory import PAGE
@@ -32,6 +32,11 @@ class Evaluate(TableOptions, OnImages):
     )
     output: Path
     """Directory for evaluation.html, metrics.json and CSV tables; must be new or empty."""
+    against: OptionalPath = None
+    (
+        "Another trained model of the same categories: which one is better on these images, how"
+        "\n    sure that is, and where they differ."
+    )
     overwrite: Switch = False
     """Replace the evaluation in the output, if it is whole, once the new one is complete."""
     quiet: Switch = False
@@ -54,12 +59,25 @@ class Evaluate(TableOptions, OnImages):
         images = counted(len(inputs.images), "image", "images")
         origin = inputs.images.origin or "the names of the folders"
         logger.info(f"{dataset}: {images}, whose categories are from {origin}")
+        self._open_other(inputs)  # refused before the images are read
         return inputs
+
+    def _open_other(self, inputs: ScoringInputs) -> ScoringInputs | None:
+        """Return the inputs of the other model; None if there is none."""
+        if self.against is None:
+            return None
+        return scoring.open_other_model(inputs, self.against)
 
     def _evaluate(self, inputs: ScoringInputs, world: "World") -> None:
         from train_pytorch_model.stories.evaluate import evaluate
 
-        evaluation = evaluate(inputs, self.output, world, overwrite=self.overwrite)
+        evaluation = evaluate(
+            inputs,
+            self.output,
+            world,
+            overwrite=self.overwrite,
+            against=self._open_other(inputs),
+        )
         if evaluation is not None:
             log_summary(evaluation, inputs.spec.categories)
             logger.info(f"The evaluation is in {self.output}/{PAGE}")

@@ -8,6 +8,8 @@
         per_class, calibration, coverage   the rows of these tables
         race                               how `fit` has chosen the network, if by a race, as
                                            `RaceRecord`
+        against                            of `--against`, the other model on the same images, as
+                                           `Comparison.entries`
         most_confused                      at most 100 off-diagonal cells of the matrix, the
                                            largest first, as `ConfusedRow`
     per_class.csv          `CategoryRow`, by class index: its images, and those predicted as it
@@ -36,6 +38,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from train_pytorch_model.evaluation.comparison import Comparison
 from train_pytorch_model.evaluation.metrics import CalibrationBin, CoverageRow, Evaluation
 from train_pytorch_model.evaluation.multi_label import AnyEvaluation, MultiLabelEvaluation
 from train_pytorch_model.evaluation.multi_label_tables import (
@@ -70,12 +73,22 @@ def write_evaluation(
     num_unreadable: int,
     look_alikes: TrainingLookAlikes | None = None,
     race: RaceRecord | None = None,
+    comparison: Comparison | None = None,
 ) -> None:
     """Write the metrics and all tables of these images."""
     categories = evaluated.images.categories
     if not isinstance(evaluation, MultiLabelEvaluation):
         mistakes = evaluated.predictions(evaluation.mistakes)
-        write_numbers(root, evaluation, categories, mistakes, num_unreadable, look_alikes, race)
+        write_numbers(
+            root,
+            evaluation,
+            categories,
+            mistakes,
+            num_unreadable,
+            look_alikes,
+            race,
+            comparison,
+        )
         return
     images = _about_images(evaluation, num_unreadable, look_alikes)
     write_json(root / METRICS, images | multi_label_metrics(evaluation, categories))
@@ -104,6 +117,7 @@ def write_numbers(
     num_unreadable: int,
     look_alikes: TrainingLookAlikes | None = None,
     race: RaceRecord | None = None,
+    comparison: Comparison | None = None,
 ) -> None:
     """Write the metrics and all tables; `categories` are the names by class index."""
     write_json(
@@ -113,6 +127,7 @@ def write_numbers(
             **_metrics(evaluation),
             **_rows(evaluation, categories),
             **({"race": msgspec.to_builtins(race)} if race else {}),
+            **({"against": comparison.entries()} if comparison else {}),
         },
     )
     tables = {

@@ -151,6 +151,35 @@ def evaluation_inputs(model: ModelDirectory, images: ImageDirectory) -> ScoringI
     return replace(inputs, warnings=(*inputs.warnings, *familiar))
 
 
+def open_other_model(inputs: ScoringInputs, path: Path) -> ScoringInputs:
+    """Open another model, to be compared on the same images.
+
+    Raises `InvalidModelDirectoryError`, `ParameterError` unless it has the same categories.
+    """
+    model = open_trained(path, parameter("against"))
+    against = f"{parameter('against')} {path}"
+    if inputs.spec.thresholds is not None or model.thresholds is not None:
+        raise ParameterError(
+            f"{against} cannot be compared: models that answer any number of categories are"
+            " evaluated one by one."
+        )
+    lacking = missing_names(inputs.spec.categories, model.categories)
+    more = missing_names(model.categories, inputs.spec.categories)
+    differences = [
+        *(f"{name!r} is known to the evaluated model only" for name in lacking),
+        *(f"{name!r} is known to the other model only" for name in more),
+    ]
+    if differences:
+        raise ParameterError(
+            f"{against} has other categories than the evaluated model:{bulleted(differences)}\n"
+            "Compare models that were trained for the same categories."
+        )
+    common_size = read_headers(inputs.images).common_size
+    recipe, size_reason = decide(model, common_size, max_common_side=MAX_IMAGE_SIZE)
+    spec = classifier_spec(model, model.categories, recipe)
+    return replace(inputs, model=model, spec=spec, size_reason=size_reason)
+
+
 def _check_same_task(model: ModelDirectory, images: ImageDirectory) -> None:
     """Raise `InvalidDatasetError` if either the model or the images have lists of categories."""
     if images.is_multi_label == (model.thresholds is not None):
@@ -243,9 +272,9 @@ def _missing_size(model: ModelDirectory, image_size: int | None) -> tuple[int, i
     return sides(image_size)
 
 
-def open_trained(path: Path) -> ModelDirectory:
+def open_trained(path: Path, port: str = TRAINED_MODEL) -> ModelDirectory:
     """Open a trained model. Raises `InvalidModelDirectoryError`."""
-    model = open_model_directory(path, TRAINED_MODEL, TRAINED_HINT)
+    model = open_model_directory(path, port, TRAINED_HINT)
     if not model.is_trained:
         reason = f"it is not trained: {SPEC} names no label_map_file."
         raise model.error(reason, f"Train it first, with {worded('`train`', '`fit`')}.")

@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from train_pytorch_model.evaluation.comparison import Comparison
+from train_pytorch_model.evaluation.metrics import Evaluation
 from train_pytorch_model.evaluation.multi_label import AnyEvaluation
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.reports.evaluation_values import without_images
@@ -23,6 +26,7 @@ class EvaluationReport:
     num_unreadable: int
     look_alikes: str = ""  # how many of the images look like training images, in words
     training_report: str = ""  # where the report on the training is, relative to the page
+    comparison: Comparison | None = None  # with another model
 
 
 def render_evaluation(report: EvaluationReport) -> str:
@@ -38,6 +42,19 @@ def render_evaluation(report: EvaluationReport) -> str:
         num_unreadable=report.num_unreadable,
         look_alikes=report.look_alikes,
         training_report=report.training_report,
+        **_comparison_values(report),
         galleries=report.galleries,
         files=report.files,
     )
+
+
+def _comparison_values(report: EvaluationReport) -> dict[str, Any]:
+    """Return what the template shows of another model."""
+    comparison = report.comparison
+    if comparison is None or not isinstance(report.evaluation, Evaluation):
+        return {"compared": "", "compared_rows": (), "compared_verdict": ""}
+    return {
+        "compared": comparison.name,
+        "compared_rows": comparison.rows(report.evaluation),
+        "compared_verdict": comparison.describe(),
+    }

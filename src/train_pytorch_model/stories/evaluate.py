@@ -10,6 +10,7 @@ import numpy as np
 from train_pytorch_model.datasets.grouping import hashes_of_files
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.evaluation import directory, metrics
+from train_pytorch_model.evaluation.comparison import Comparison, compare_evaluations
 from train_pytorch_model.evaluation.metrics import Outcomes, outcomes_of
 from train_pytorch_model.evaluation.multi_label import (
     AnyEvaluation,
@@ -35,6 +36,7 @@ from train_pytorch_model.quality.identical_files import MAX_COMPARED, find_ident
 from train_pytorch_model.quality.perceptual_hash import read_image_hashes
 from train_pytorch_model.quality.training_look_alikes import compare_with_training
 from train_pytorch_model.quality.twins import TWINS, TwinRow, find_twins
+from train_pytorch_model.reports.differences import differences_gallery
 from train_pytorch_model.reports.evaluation_page import EvaluationReport, render_evaluation
 from train_pytorch_model.reports.galleries import twins_gallery
 from train_pytorch_model.reports.view import view_of
@@ -50,6 +52,14 @@ class Training:
     race: RaceRecord | None = None  # how its network was chosen, if by a race
 
 
+@dataclass(frozen=True)
+class Other:
+    """Another model and its predictions of the same images."""
+
+    inputs: ScoringInputs
+    batches: Iterator[PredictedBatch]
+
+
 def evaluate(
     inputs: ScoringInputs,
     output: Path,
@@ -57,22 +67,28 @@ def evaluate(
     training: Training | None = None,
     after_batch: Callable[[], None] = lambda: None,
     overwrite: bool = False,
+    against: ScoringInputs | None = None,
 ) -> AnyEvaluation | None:
     """Write the evaluation of all readable images, which have the categories of the model.
 
-    What is known of the `training` is compared and linked. Called on all processes; the main one
-    writes, and calls `after_batch`. Raises `InvalidModelDirectoryError` for weights
-    that do not fit, `InvalidDatasetError` if too many images turn out to be unreadable,
-    `OutputDirectoryError`.
+    What is known of the `training` is compared and linked, and the model is compared with another
+    one, `against`, on the same images. Called on all processes; the main one writes, and calls
+    `after_batch`. Raises `InvalidModelDirectoryError` for weights that do not fit,
+    `InvalidDatasetError` if too many images turn out to be unreadable, `OutputDirectoryError`.
     """
     batches = predict(inputs, "Evaluating", world, hashed=True)
+    other_batches: Iterator[PredictedBatch] = iter(())
+    if against is not None:
+        other_batches = predict(against, "Comparing", world, hashed=False)
     if not world.is_main:
         next(batches, None)  # predict with the main process, which alone gets them
+        next(other_batches, None)
         return None
     content = directory.META_CONTENT
     with writing_directory(output, content, "output", overwrite=overwrite) as root:
         watched = _call_after_each(batches, after_batch)
-        return _write_evaluation(inputs, root, world, watched, training)
+        other = None if against is None else Other(against, other_batches)
+        return _write_evaluation(inputs, root, world, watched, training, other)
 
 
 def _call_after_each(
@@ -89,6 +105,7 @@ def _write_evaluation(
     world: World,
     batches: Iterator[PredictedBatch],
     training: Training | None,
+    other: Other | None,
 ) -> AnyEvaluation:
     spec = inputs.spec
     evaluated, hashes, unreadable = _collect(inputs, batches)
@@ -102,7 +119,10 @@ def _write_evaluation(
         logger.warning(about_look_alikes)
 
     race = training.race if training else None
-    directory.write_evaluation(root, evaluation, evaluated, num_unreadable, look_alikes, race)
+    comparison = None if other is None else _compare(other, evaluated)
+    directory.write_evaluation(
+        root, evaluation, evaluated, num_unreadable, look_alikes, race, comparison
+    )
     network = build_model(inputs.model, spec.categories).to(world.device)
     view = view_of(evaluation)
     galleries = view.galleries(
@@ -112,6 +132,12 @@ def _write_evaluation(
         partial(explain, network, spec, inputs.images),
         where_all_are=f"; all are in {directory.MISTAKES}",
     )
+    if comparison is not None:
+        logger.info(f"Compared with {comparison.name}: {comparison.describe()}")
+        galleries = [
+            *differences_gallery(comparison, evaluated, spec.framing.colours),
+            *galleries,
+        ]
     if training is not None:
         twins = _find_twins(training, evaluated, training_hashes, hashes)
         data_sets = (training.images, training.validation, inputs.images)
@@ -128,10 +154,29 @@ def _write_evaluation(
             num_unreadable=num_unreadable,
             look_alikes=about_look_alikes,
             training_report=training.report if training else "",
+            comparison=comparison,
         )
     )
     (root / directory.PAGE).write_text(page, encoding="utf-8")
     return evaluation
+
+
+def _compare(other: Other, evaluated: EvaluatedImages) -> Comparison:
+    """Return the comparison with another model, which has the same categories in some order."""
+    categories = evaluated.images.categories
+    number_of = {name: index for index, name in enumerate(other.inputs.spec.categories)}
+    columns = [number_of[name] for name in categories]
+    batches = list(other.batches)
+    indices = np.concatenate([batch.indices for batch in batches])
+    probabilities = np.concatenate([batch.probabilities for batch in batches])
+    row_of = {index: row for row, index in enumerate(indices.tolist())}
+    rows = [row_of[index] for index in evaluated.indices.tolist()]
+    targets = evaluated.images.targets(evaluated.indices)
+    outcomes = outcomes_of(targets, probabilities[np.ix_(rows, columns)])
+    others = EvaluatedImages(evaluated.images, evaluated.indices, outcomes)
+    name = other.inputs.model.root.resolve().name
+    evaluation = metrics.evaluate(outcomes, len(categories))
+    return compare_evaluations(name, evaluated, others, evaluation)
 
 
 def _find_twins(
