@@ -47,9 +47,8 @@ def main() -> None:
             records = [json.loads(line) for line in (trained / "metrics.jsonl").open()]
             rows.append(_row(epochs, records, epoch_ends, whole_s))
     print(machine())
-    print(
-        "epochs | best accuracy | first epoch with 94 % | seconds to its end | images/s | whole run, s"
-    )
+    titles = ("epochs", "best accuracy", "first epoch with 94 %", "seconds to its end")
+    print(" | ".join((*titles, "images/s", "whole run, s")))
     for row in rows:
         print(" | ".join(row))
 

@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Sized
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 from PIL import Image, ImageFilter
@@ -63,13 +64,13 @@ def main() -> None:
         )
         InitModel(architecture=chosen.architecture, output=untrained, recipe=recipe).run()
         cache_budget.MEMORY_FRACTION = 0.0  # no cache
-        # Every file has thousands of twins here, which are not what is measured.
-        examine.find_twins = _no_twins
         trained = Path(scratch, "trained")
         config = TrainConfig(epochs=2, batch_size=chosen.batch_size, print_frequency=500)
         inputs = open_training_inputs(untrained, root / "training", root / "validation", 2)
         set_up()
-        with join_world() as world:
+        # Every file has thousands of twins here, which are not what is measured.
+        without_twins = patch.object(examine, "find_twins", _no_twins)
+        with join_world() as world, without_twins:
             train(config, inputs, trained, world)
         records = [json.loads(line) for line in (trained / "metrics.jsonl").open()]
     print(machine())
