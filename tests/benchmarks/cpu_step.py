@@ -1,7 +1,8 @@
 """The training step on a CPU, its operations, and what it would reach if all were large matrix
 products.
 
-On one core by default. `--avx2` computes as a CPU without AVX512 and bfloat16.
+On one core by default. `--avx2` computes as a CPU without AVX512 and bfloat16. `--sizes` compares
+ten networks with a plain script instead, on images of several sizes.
 """
 
 import os
@@ -29,6 +30,8 @@ def main() -> None:
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--compile", action="store_true", help="time a compiled step as well")
+    parser.add_argument("--sizes", type=int, nargs="*", help="in px, for a table of many networks")
+    parser.add_argument("--architectures", nargs="+", help="of that table")
     parser.add_argument(
         "--avx2", action="store_true", help="compute as a CPU without AVX512 and bfloat16"
     )
@@ -39,6 +42,12 @@ def main() -> None:
 
     torch.set_num_threads(chosen.threads)
     dtype = torch.float32 if chosen.avx2 else torch.bfloat16
+    if chosen.sizes is not None:
+        from tests.benchmarks.step_sizes import ARCHITECTURES, SIZES, show_sizes
+
+        names = chosen.architectures or ARCHITECTURES
+        show_sizes(names, chosen.sizes or SIZES, dtype, chosen.repeats)
+        return
     contiguous = make_step(chosen.architecture, chosen.image_size, False, torch.float32)
     ours = make_step(chosen.architecture, chosen.image_size, True, dtype)
     fine_tuned = make_step(chosen.architecture, chosen.image_size, True, dtype, is_fine_tuned=True)
