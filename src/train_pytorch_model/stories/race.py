@@ -92,10 +92,10 @@ def race(
         for earlier in (target, work):
             shutil.rmtree(earlier, ignore_errors=True)
     if not (target / META).exists():
-        with run_lock(root, logger.info), _saying_that_it_goes_on():
-            work.mkdir(exist_ok=True)
+        # Not in the folder of the run: there it says that a training has begun.
+        with run_lock(work, logger.info), _saying_that_it_goes_on():
             _Race(options, checked, work, began_at).run(target)
-            shutil.rmtree(work, ignore_errors=True)
+        shutil.rmtree(work, ignore_errors=True)
     return replace(open_model_directory(target, PORT), is_solved=True)
 
 

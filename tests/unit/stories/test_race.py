@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -146,6 +147,11 @@ def test_an_interrupted_race_goes_on_with_the_same_bits(
             run(photographs, options)
     assert "the same command goes on" in caplog.text
     assert len(list((tmp_path / "model.run").glob("race-*/features-*.npz"))) == 1
+
+    # As of a process that was killed.
+    dead = "filelock/2\npid=1073741823\nhost=elsewhere-now\nmode=lease\ntoken=0\nduration=30.0\n"
+    for work in (tmp_path / "model.run").glob("race-*"):
+        (work / "lock").write_text(dead.replace("elsewhere-now", socket.gethostname()))
 
     counted: list[int] = []
 
