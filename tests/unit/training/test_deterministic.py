@@ -104,6 +104,7 @@ def test_an_operation_that_has_no_fixed_order_is_named() -> None:
         raise RuntimeError("other")
 
 
+@pytest.mark.filterwarnings("ignore")  # MLflow's store, loaded in a thread, warns of itself
 def test_a_run_computes_with_the_settings_of_its_recipe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
