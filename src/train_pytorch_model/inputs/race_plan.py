@@ -55,8 +55,9 @@ def plan_race(
 ) -> RacePlan:
     """Return the plan for a number of images and seconds, of which some have elapsed.
 
-    All of the candidates race on as many images as there is time for, all of them if possible. The
-    slowest is left out if they would be too few.
+    All of the candidates race on as many images as there is time for, all of them if possible; the
+    winner learns from all, or else from as many as there is time for. The slowest is left out if
+    they would be too few.
     """
     left_s = SHARE * seconds - elapsed_s
     fastest_first = tuple(sorted(speeds, key=lambda speed: speed.image_s))
@@ -65,6 +66,9 @@ def plan_race(
         raced = _num_raced(fastest_first[:number], num_images, num_categories, left_s)
         if raced >= fewest:
             return RacePlan(fastest_first, number, raced, num_images, elapsed_s, threads, left_out)
+        solved = _num_solved(fastest_first[:number], num_images, num_categories, left_s, fewest)
+        if solved >= fewest:
+            return RacePlan(fastest_first, number, fewest, solved, elapsed_s, threads, left_out)
     # Without a race: the images of which there is time to learn.
     image_s = fastest_first[0].image_s + _folds_s(num_categories)
     solved = _at_most(num_images, left_s / image_s)
@@ -76,6 +80,14 @@ def _num_raced(racing: Sequence[Speed], num_images: int, num_categories: int, le
     """Return on how many images there is time to race, and then to solve the slowest on all."""
     *others, slowest = (speed.image_s + _folds_s(num_categories) for speed in racing)
     return _at_most(num_images, (left_s - num_images * slowest) / sum(others))
+
+
+def _num_solved(
+    racing: Sequence[Speed], num_images: int, num_categories: int, left_s: float, raced: int
+) -> int:
+    """Return of how many images the slowest can be solved, after a race on so many."""
+    *others, slowest = (speed.image_s + _folds_s(num_categories) for speed in racing)
+    return _at_most(num_images, (left_s - raced * sum(others)) / slowest)
 
 
 def _at_most(num_images: int, count: float) -> int:

@@ -30,10 +30,18 @@ def test_with_less_time_all_race_on_a_sample() -> None:
     assert race_s(planned, 10) <= 0.5 * 200 - 10
 
 
-def test_with_still_less_the_slowest_is_left_out() -> None:
+def test_without_time_to_solve_all_images_all_race_on_few() -> None:
     planned = plan(120)
-    assert [speed.name for speed in planned.candidates] == ["fast", "middle"]
+    assert len(planned.candidates) == 3
+    assert planned.num_raced == 200
+    assert 200 <= planned.num_solved < 1000
     assert race_s(planned, 10) <= 0.5 * 120 - 10
+
+
+def test_with_still_less_the_slowest_is_left_out() -> None:
+    planned = plan(60)
+    assert [speed.name for speed in planned.candidates] == ["fast", "middle"]
+    assert race_s(planned, 10) <= 0.5 * 60 - 10
 
 
 def test_without_time_for_two_the_fastest_is_solved_on_what_there_is_time_for() -> None:
