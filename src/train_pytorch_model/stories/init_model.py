@@ -13,7 +13,7 @@ from torch import nn
 from train_pytorch_model.config.model_options import ModelOptions
 from train_pytorch_model.config.recipe import Recipe, sides
 from train_pytorch_model.config.seeds import derive_seed
-from train_pytorch_model.config.wording import assignment, parameter
+from train_pytorch_model.config.wording import parameter
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats.model_directory import MODEL, write_spec
 from train_pytorch_model.formats.outputs import writing_directory
@@ -180,7 +180,7 @@ def _check_sizes(
     for name, value in recipe.sizes_other_than(size).items():
         raise ParameterError(
             f"{parameter(name)} {value} does not fit: a {architecture} trains at the size at which"
-            f" it predicts, which is {size} px. Give {assignment('image_size', str(value))}, or no"
+            f" it predicts, which is {size} px. Give {parameter('image_size')} {value}, or no"
             f" {parameter(name)}."
         )
     problem = problem_with_size(network, sides(size))

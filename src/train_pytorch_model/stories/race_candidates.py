@@ -12,7 +12,7 @@ from train_pytorch_model.errors import FailedToDownloadFilesError, UserError
 from train_pytorch_model.formats.model_directory import ModelDirectory, open_model_directory
 from train_pytorch_model.formats.reading import META
 from train_pytorch_model.image_classifier import architectures
-from train_pytorch_model.inputs.race_options import candidates_of, describes_a_model
+from train_pytorch_model.inputs.race_options import RACED_AT, candidates_of, describes_a_model
 from train_pytorch_model.inputs.start_from import with_given_entries
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.networks.download import fetch_pretrained
@@ -80,8 +80,13 @@ def _described(options: FitOptions) -> Iterator[tuple[str, FitOptions | None]]:
 
 
 def _of_name(options: FitOptions, name: str) -> FitOptions:
+    """Return the options of a candidate with pretrained weights, at the size at which it races."""
+    recipe = options.recipe
+    if recipe.image_size is None and name in RACED_AT:
+        recipe = replace(recipe, image_size=RACED_AT[name])
     return replace(
         options,
+        recipe=recipe,
         architecture=name,
         pretrained=True,
         weights=None,

@@ -90,7 +90,7 @@ def test_the_recipe_of_the_user_comes_first(tmp_path: Path) -> None:
         ({"architecture": "timm:local-dir:/tmp"}, "is not known"),
         (
             {"architecture": "timm:test_vit", "recipe": Recipe(training_size=96)},
-            r"predicts, which is 160 px\. Give `--image-size 96`, or no --training-size",
+            r"predicts, which is 160 px\. Give --image-size 96, or no --training-size",
         ),
         (
             {"architecture": "timm:coatnet_nano_rw_224", "recipe": Recipe(image_size=200)},

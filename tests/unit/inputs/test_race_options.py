@@ -6,6 +6,8 @@ from train_pytorch_model.config.fit_options import FitOptions
 from train_pytorch_model.config.wording import for_command_line
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.inputs.race_options import (
+    OF_TIMM,
+    RACED_AT,
     candidates_of,
     check_race_options,
     describes_a_model,
@@ -48,6 +50,10 @@ def test_by_default_a_few_networks_race() -> None:
     names = candidates_of(FitOptions(minutes=3))
     assert "resnet18" in names
     assert all(name in names for name in ("resnet50", "convnext_tiny"))
+
+
+def test_by_default_networks_race_at_a_size_that_is_theirs_or_named() -> None:
+    assert set(RACED_AT) <= set(OF_TIMM)
 
 
 def test_a_model_that_the_options_describe_takes_part() -> None:
