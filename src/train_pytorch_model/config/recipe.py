@@ -131,7 +131,7 @@ class Recipe:
         " float32."
     )
     deterministic: bool = False
-    """The same bits in each run on the same kind of GPU, which costs speed; on a CPU as always."""
+    """The same bits in each run on the same kind of GPU, which costs speed, or CPU."""
     mean: Annotated[tuple[Fraction, Fraction, Fraction] | None, shown_as("RED GREEN BLUE")] = None
     """Subtracted from pixels in [0, 1]. By default 0.5, or ImageNet's for pretrained weights."""
     std: Annotated[tuple[Positive, Positive, Positive] | None, shown_as("RED GREEN BLUE")] = None

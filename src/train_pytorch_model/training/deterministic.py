@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from train_pytorch_model.config.wording import parameter
+from train_pytorch_model.config.wording import quoted
 from train_pytorch_model.errors import ParameterError
 
 # Buffers of a fixed size: cuBLAS reads it when it is first used in a process.
@@ -49,9 +49,10 @@ def deterministic() -> Iterator[None]:
         if _NOT_POSSIBLE not in str(error):
             raise
         operation = str(error).partition(" " + _NOT_POSSIBLE)[0]
+        name = quoted("deterministic", "init-model")
         raise ParameterError(
-            f"{parameter('deterministic')} is not possible with this network: PyTorch has no"
-            f" {operation} that adds in a fixed order. Leave it out, or name another architecture."
+            f"{name} is not possible with this network: PyTorch has no {operation} that adds in a"
+            " fixed order. Leave it out, or name another architecture."
         ) from error
     finally:
         earlier.apply()

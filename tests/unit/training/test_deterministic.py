@@ -14,6 +14,7 @@ from tests.trainings import ALONE, TINY
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.config.train_config import TrainConfig
+from train_pytorch_model.config.wording import for_command_line
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.inputs.opening import open_training_inputs
 from train_pytorch_model.machine.threads import Threads
@@ -97,6 +98,12 @@ def test_an_operation_that_has_no_fixed_order_is_named() -> None:
     message = "max_unpooling2d_forward_out does not have a deterministic implementation, but you"
     with (
         pytest.raises(ParameterError, match="PyTorch has no max_unpooling2d_forward_out that adds"),
+        deterministic(),
+    ):
+        raise RuntimeError(message)
+    with (
+        for_command_line(),
+        pytest.raises(ParameterError, match=r"^`init-model --deterministic` is not possible"),
         deterministic(),
     ):
         raise RuntimeError(message)
