@@ -2,8 +2,8 @@
 
 Categories that are more probably wrong than right, and images that look alike but have different
 categories, come first, by how probable it is that the category is wrong. Then come images without a
-category of which to label next, then images unlike all that the model was trained on, and last the
-labels that the model finds least probable. `suspects.csv` and `to_label.csv` have the same order.
+category of which to label next, then the labels that the model finds least probable, and last
+images unlike all that the model was trained on. `suspects.csv` and `to_label.csv` have the same order.
 """
 
 from collections.abc import Iterator, Sequence
@@ -61,7 +61,7 @@ def rank_images(judged: Judged, size: int) -> list[Ranked]:
     has_doubts = bool(judged.is_doubted.any())
     for index in judged.to_label[: room // 2 if has_doubts else room]:
         ranked.setdefault(index, Ranked(index, UNLABELLED, int(judged.proposed[index])))
-    for one in (*_unlike(judged), *_doubtful(judged)):
+    for one in (*_doubtful(judged), *_unlike(judged)):
         ranked.setdefault(one.index, one)
     return list(ranked.values())[:size]
 
