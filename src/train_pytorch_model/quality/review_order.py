@@ -3,7 +3,8 @@
 Categories that are more probably wrong than right, and images that look alike but have different
 categories, come first, by how probable it is that the category is wrong. Then come images without a
 category of which to label next, then the labels that the model finds least probable, and last
-images unlike all that the model was trained on. `suspects.csv` and `to_label.csv` have the same order.
+images unlike all that the model was trained on. `suspects.csv` and `to_label.csv` have the same
+order.
 """
 
 from collections.abc import Iterator, Sequence
