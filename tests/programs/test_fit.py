@@ -177,7 +177,7 @@ def test_a_script_without_a_main_guard_can_fit_and_predict(
         "True",
         "30 True True",
         "Evaluated(30 images: accuracy",
-        "True report.html ['file', 'given', 'proposed', 'score', 'dataset', 'original']",
+        "True report.html ['file', 'given', 'proposed', 'wrong', 'dataset', 'original']",
         "ParameterError fit has no option 'epoch'. Did you mean 'epochs'?",
         "ParameterError fit has no option 'lr'. Did you mean 'learning_rate'?",
         "ParameterError fit has no option 'leraning_rate'. Did you mean 'learning_rate'?",
