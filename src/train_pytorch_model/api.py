@@ -121,7 +121,12 @@ class Model:
 
     @property
     def report(self) -> Page | None:
-        """Return the report on the training, with its `path`; None for the designer's models."""
+        """Return the report on the training, with its `path`; None for the designer's models.
+
+        Raises `InvalidModelDirectoryError` if the directory has been moved.
+        """
+        if not self.root.exists():
+            raise self._directory.error("there is no such directory.", MOVED_HINT)
         page = Page(self.root / REPORT)
         return page if page.path.exists() else None
 

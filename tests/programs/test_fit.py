@@ -95,7 +95,7 @@ def test_mistakes_are_refused(photographs: Path, tmp_path: Path) -> None:
     )
     inside = run_program("fit", photographs, "--output", photographs / "model")
     assert_refused(
-        inside, 2, f"OutputDirectoryError: --output {photographs}/model is inside --folder"
+        inside, 2, f"OutputDirectoryError: --output {photographs}/model is inside FOLDER"
     )
 
 

@@ -155,7 +155,7 @@ def test_a_batch_of_one_is_refused_where_batch_norm_needs_two(
         run_program(*train_arguments(folders, untrained, output, "--batch-size", "1")),
         2,
         'ParameterError: Parameter "Batch size" value should be greater than 1: --batch-size is 1.',
-        "At 32 x 32 px the batch norm of resnet18 needs 2 images a step.",
+        "At 32 x 32 px the batch norm of timm:test_resnet needs 2 images a step.",
     )
 
 

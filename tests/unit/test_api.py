@@ -207,7 +207,7 @@ def test_a_model_tells_what_training_wrote(trained: Path) -> None:
 def test_what_a_moved_model_cannot_tell_is_said(trained: Path) -> None:
     model = load(trained)
     trained.rename(trained.parent / "moved")
-    for name in ("evaluation", "accuracy", "suspects"):
+    for name in ("evaluation", "accuracy", "suspects", "report"):
         with pytest.raises(InvalidModelDirectoryError, match="`load` it where it is now"):
             getattr(model, name)
 

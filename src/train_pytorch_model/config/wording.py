@@ -61,6 +61,13 @@ def parameter(name: str) -> str:
     return worded(name.upper() if name in POSITIONAL else flag(name), f"`{name}`")
 
 
+def given_by(option: str) -> str:
+    """Return a flag as the user gives its parameter: `--epochs`, or `epochs` in backticks."""
+    renamed = {flag("warmup_epochs"): "warmup_epochs"}
+    field_name = renamed.get(option, option.removeprefix("--").replace("-", "_"))
+    return worded(option, f"`{field_name}`")
+
+
 def for_fit_or(fit: str, others: str) -> str:
     """Return the words for a user of `fit`, or else for one of another verb."""
     return fit if _IS_FOR_FIT.get() else others

@@ -11,7 +11,7 @@ archive               sha256 of the archive that `fit` has unpacked
 
 from collections.abc import Iterator, Mapping
 
-from train_pytorch_model.config.wording import flag, for_fit_or
+from train_pytorch_model.config.wording import flag, for_fit_or, given_by
 
 # What `fit` calls entries that are directories or files, as it has no options for them.
 NAMES_IN_FIT = {
@@ -41,7 +41,7 @@ def differing_options(
 
 def name_of(entry: str) -> str:
     """Return what messages call an entry that is a directory or a file."""
-    option = flag(entry)
+    option = given_by(flag(entry))
     return for_fit_or(NAMES_IN_FIT.get(entry, option), option)
 
 
@@ -55,7 +55,7 @@ def _differing_values(
 ) -> Iterator[tuple[str, str, str]]:
     for option, value in after.items():
         if before.get(option) != value:
-            yield option, before.get(option, "not set"), value
+            yield given_by(option), before.get(option, "not set"), value
     for option, value in before.items():
         if option not in after:
-            yield option, value, "not set"
+            yield given_by(option), value, "not set"

@@ -128,6 +128,8 @@ def _check_tensors(state: Mapping[str, Tensor], max_bytes: int) -> None:
 
 def _problem_with(tensor: Tensor) -> str:
     """Return why a tensor cannot be copied into a network; empty if it can."""
+    if tensor.is_nested:
+        return "is nested"
     if tensor.layout != torch.strided:
         return "is sparse"
     if tensor.is_meta:

@@ -1,5 +1,6 @@
 """What differs between two runs: options with both values, and directories."""
 
+from train_pytorch_model.config.wording import for_command_line
 from train_pytorch_model.formats.fingerprint import differing_options
 
 BEFORE = {
@@ -30,3 +31,14 @@ def test_a_directory_of_other_content_is_named_without_values() -> None:
 
 def test_equal_fingerprints_do_not_differ() -> None:
     assert list(differing_options(BEFORE, BEFORE)) == []
+
+
+def test_in_python_options_and_directories_are_named_as_parameters() -> None:
+    before = {"parameters": "--warmup-step-number 3 --batch-size 2", "training_dataset": "a"}
+    after = {"parameters": "--warmup-step-number 4 --batch-size 1", "training_dataset": "b"}
+    with for_command_line(False):
+        assert [option for option, _, _ in differing_options(before, after)] == [
+            "`warmup_epochs`",
+            "`batch_size`",
+            "`training_dataset`",
+        ]

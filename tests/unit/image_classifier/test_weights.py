@@ -311,6 +311,14 @@ def test_only_plain_tensors_are_weights(tmp_path: Path, tensor: Tensor, problem:
         read_state_dict(path, LIMIT)
 
 
+@pytest.mark.filterwarnings("ignore:.*nested tensors")
+def test_nested_tensors_are_no_weights(tmp_path: Path) -> None:
+    nested = torch.nested.nested_tensor([torch.eye(2)])
+    path = saved(tmp_path / "model", {"fc.weight": nested})
+    with pytest.raises(WeightsError, match=r"its tensor 'fc.weight' is nested"):
+        read_state_dict(path, LIMIT)
+
+
 def test_one_number_repeated_to_a_huge_shape_is_refused(tmp_path: Path) -> None:
     path = saved(tmp_path / "model", {"fc.weight": torch.zeros(1).expand(1 << 20, 1 << 20)})
     assert path.stat().st_size < 10_000
