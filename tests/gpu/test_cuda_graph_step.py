@@ -53,9 +53,9 @@ def make_step(
         nn.BatchNorm2d(8),
         nn.ReLU(),
         nn.Dropout(),
-        nn.AdaptiveAvgPool2d(7),
+        nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
-        nn.Linear(392, 3),
+        nn.Linear(8, 3),
     )
     model = network.to(device).to(memory_format=torch.channels_last)
     factors = dict.fromkeys(model.parameters(), 1.0)
