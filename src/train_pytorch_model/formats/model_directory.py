@@ -236,9 +236,10 @@ def _architecture(family: architectures.Family, init_params: Mapping[str, Any]) 
                 f" {architectures.INSTALL_TIMM}."
             )
     elif architecture not in family.architectures:
+        known = ", ".join(family.architectures) or "architectures named timm:NAME, in plain letters"
         raise MalformedFileError(
             f"{SPEC} says model_name {init_params.get('model_name')!r}. {family.class_name} has"
-            f" {', '.join(family.architectures)}."
+            f" {known}."
         )
     return architecture
 

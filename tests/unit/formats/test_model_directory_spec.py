@@ -105,6 +105,15 @@ def test_the_recipe_is_read(tmp_path: Path) -> None:
             id="an architecture that is not a string",
         ),
         pytest.param(
+            lambda spec: (
+                spec["flavor_extras"].update({"module": "timm", "class": "timm"}),
+                params(spec).update(model_name="timm:hf-hub:someone/model"),
+            ),
+            "model_spec.yaml says model_name 'timm:hf-hub:someone/model'. timm has architectures"
+            " named timm:NAME, in plain letters.",
+            id="a place to download from",
+        ),
+        pytest.param(
             lambda spec: params(spec).update(width=2, groups=3),
             "model_spec.yaml has unknown init_params: groups, width.",
             id="unknown init_params",
