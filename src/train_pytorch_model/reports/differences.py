@@ -4,6 +4,7 @@ import numpy as np
 
 from train_pytorch_model.config.wording import counted
 from train_pytorch_model.evaluation.comparison import Comparison
+from train_pytorch_model.evaluation.metrics import Outcomes
 from train_pytorch_model.evaluation.tables import EvaluatedImages
 from train_pytorch_model.image_classifier.colours import Colours
 from train_pytorch_model.reports.gallery import Card, Fact, Gallery
@@ -24,7 +25,11 @@ def differences_gallery(
         return []
     first = evaluated.outcomes
     second = comparison.evaluated.outcomes
-    wrong = np.where(first.is_hit[rows], second.confidences[rows], first.confidences[rows])
+    assert isinstance(first, Outcomes), "models of several categories are not compared"
+    assert isinstance(second, Outcomes)
+    wrong: np.ndarray = np.where(
+        first.is_hit[rows], second.confidences[rows], first.confidences[rows]
+    )
     shown = rows[np.argsort(-wrong, kind="stable")][:MAX_SHOWN]
     predictions = zip(
         evaluated.predictions(shown), comparison.evaluated.predictions(shown), strict=True
