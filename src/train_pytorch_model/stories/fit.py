@@ -52,7 +52,7 @@ from train_pytorch_model.formats.trained_directory import (
     REPORT,
     published_fingerprint,
 )
-from train_pytorch_model.inputs import opening, scoring
+from train_pytorch_model.inputs import advice, opening, scoring
 from train_pytorch_model.inputs.check_model_options import check_model_options
 from train_pytorch_model.inputs.opening import CheckedImages, OpenedInputs
 from train_pytorch_model.inputs.race_options import check_race_options
@@ -294,6 +294,7 @@ def _tell(folder: Path, parts: Parts) -> set[str]:
     for line in describe_parts(parts):
         logger.info(line)
     warnings = [warning for images in parts.by_name().values() for warning in images.warnings()]
+    warnings += advice.naming_warnings(parts.training.categories)
     for warning in warnings:
         logger.warning(warning)
     return set(warnings)

@@ -1,8 +1,11 @@
 """The paths that `fit` gives what it makes; tests/programs/test_fit.py runs it."""
 
+import shutil
 from pathlib import Path
 
 import pytest
+from tests.logs import warnings_in
+from tests.painting import paint_folders
 
 from train_pytorch_model.config.fit_options import FitOptions
 from train_pytorch_model.errors import OutputDirectoryError
@@ -37,3 +40,17 @@ def test_a_model_is_not_written_among_the_unpacked_images(tmp_path: Path) -> Non
     options = FitOptions(output=tmp_path / "flowers-images/model")
     with pytest.raises(OutputDirectoryError, match=r"inside .*flowers-images\."):
         fit(archive, options)
+
+
+def test_names_that_may_not_be_meant_are_told_with_the_table_of_categories(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = paint_folders(tmp_path / "flowers", 3)
+    shutil.copytree(folder / "blue", folder / "Blue ")
+    output = tmp_path / "theirs"
+    output.mkdir()
+    (output / "file").touch()
+    with caplog.at_level("INFO"), pytest.raises(OutputDirectoryError):
+        fit(folder, FitOptions(output=output))  # which is refused after the table
+    (warning,) = warnings_in(caplog)
+    assert "'blue' and 'Blue '" in warning
