@@ -25,8 +25,8 @@ Undisturbed = Callable[[int], Result]
 def test_training_continues_without_space_for_checkpoints(
     bench: Bench, undisturbed: Undisturbed, output: Path
 ) -> None:
-    """A checkpoint takes 18 MB here, the model 6 MB."""
-    ended = bench.train(output, injections=[partial(limit_file_size, limit=12_000_000)])
+    """A checkpoint takes 1.2 MB here, the model 0.4 MB."""
+    ended = bench.train(output, injections=[partial(limit_file_size, limit=800_000)])
     assert ended.statuses == [0], ended
     assert "Warning: A checkpoint cannot be written ([Errno 27] File too large" in ended.stdout
     assert result_of(output) == undisturbed(1)
@@ -133,11 +133,11 @@ def test_losing_the_model_on_mounted_storage_is_an_error(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 4 MB, too small for a model."""
+    """A disk of 300 KB, too small for a model."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "none", disk], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=300k", "none", disk], capture_output=True, check=False
     )
     if mounted.returncode:
         pytest.skip("no tmpfs can be mounted here")

@@ -175,7 +175,7 @@ def test_a_calibration_without_a_readable_image_is_refused(
         *("export", "--trained-model", trained.output, "--format", "onnx", "--quantize", "int8"),
         *("--calibration", tmp_path / "images", "--output", tmp_path / "model.onnx"),
     )
-    assert_refused(ended, 2, "ParameterError: --calibration", "can be read. Give others.")
+    assert_refused(ended, 3, "InvalidDatasetError: ", "none of its images can be read", "truncated")
 
 
 @pytest.mark.parametrize(

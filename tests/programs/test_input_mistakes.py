@@ -111,12 +111,10 @@ def test_a_category_without_a_readable_image_is_refused(
     assert_refused(
         train_on(images, folders / "validation", untrained, output),
         3,
-        f'InvalidDatasetError: Training dataset "{images}" is not valid, reason: no image can be'
-        f" read of"
-        " category 'green'.",
-        "'green/0.png': not an image of a known format",
-        "'green/1.png': not an image of a known format",
-        "Replace or remove them.",
+        f'InvalidDatasetError: Validation dataset "{folders / "validation"}" is not valid, reason:'
+        " its categories are not those of the training dataset.\nOnly in validation:\n  'green'\n",
+        "Categories without an image that can be read are left out:\n"
+        "  'green': 2 images, such as 'green/0.png': not an image of a known format",
     )
 
 
@@ -130,8 +128,8 @@ def test_a_dataset_without_a_readable_image_is_refused(
         train_on(folders / "training", images, untrained, output),
         3,
         f'InvalidDatasetError: Validation dataset "{images}" is not valid, reason: none of its'
-        f" images can be"
-        " read.",
+        " images can be read:\n  'blue': 1 image, such as 'blue/0.png': the file is empty",
+        "\nReplace them, or name another folder.\n",
     )
 
 
@@ -225,16 +223,16 @@ def test_weights_of_the_wrong_shape_are_refused(
 ) -> None:
     model = copy_of(untrained, tmp_path / "model")
     state = torch.load(model / "model", weights_only=True)
-    state["model.conv1.weight"] = torch.zeros(64, 1, 7, 7)
-    del state["model.bn1.weight"]
+    state["model.conv1.0.weight"] = torch.zeros(16, 1, 3, 3)
+    del state["model.conv1.1.weight"]
     torch.save(state, model / "model")
     assert_refused(
         run_program(*train_arguments(folders, model, output)),
         3,
         f'InvalidModelDirectoryError: ModelDirectory "Untrained model {model}" is invalid.'
         f" Reason: ",
-        "conv1.weight has shape (64, 1, 7, 7), expected (64, 3, 7, 7)",
-        "bn1.weight is missing",
+        "conv1.0.weight has shape (16, 1, 3, 3), expected (16, 3, 3, 3)",
+        "conv1.1.weight is missing",
     )
 
 

@@ -37,10 +37,8 @@ def test_every_category_is_split_by_the_fraction(folders: Path, tmp_path: Path) 
     first, second = tmp_path / "new/1", tmp_path / "new/2"
     ended = split(tmp_path / "images", first, second, "--fraction", "0.75")
     assert (ended.status, ended.stderr) == (0, "")
-    assert (
-        f"Splitting 12 images into 9 and 3\n9 images are in {first}\n3 images are in {second};"
-        in ended.stdout
-    )
+    assert "Splitting 12 images into 9 and 3\n" in ended.stdout
+    assert f"\n9 images are in {first}\n3 images are in {second};" in ended.stdout
     assert (counts(first), counts(second)) == ([3, 3, 3], [1, 1, 1])
     assert sorted(lines_of(first) + lines_of(second)) == sorted(lines_of(tmp_path / "images"))
     for name in ("_meta.yaml", "_schema.json"):

@@ -35,8 +35,9 @@ def without_damaged_categories(images: ImageDirectory) -> ImageDirectory:
         return images
     described = bulleted(list(_describe(images, damaged)))
     if len(damaged) == len(of_categories):
-        reason = f"none of its images can be read:{described}\n"
-        raise InvalidDatasetError(images.title, reason, "Replace them, or name another folder.")
+        reason = f"none of its images can be read:{described}"
+        hint = "\nReplace them, or name another folder."
+        raise InvalidDatasetError(images.title, reason, hint)
     note = f"categories without an image that can be read are left out:{described}"
     without = images.without(np.flatnonzero(np.isin(images.class_indices, list(damaged))))
     return _with_categories_of_images(replace(without, notes=(*images.notes, note)))
