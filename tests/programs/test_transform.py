@@ -175,7 +175,8 @@ def test_init_transformation_overwrites_nothing(transformation: Path) -> None:
     assert_refused(
         ended,
         2,
-        f"OutputDirectoryError: --output {transformation} is not empty: it holds _meta.yaml",
+        f"OutputDirectoryError: --output {transformation} holds a finished transformation."
+        " `--overwrite` replaces it",
     )
 
 
