@@ -62,7 +62,7 @@ def test_images_like_those_of_the_validation_are_told_and_logged(root: Path) -> 
     assert "Estimated accuracy, without labels: " in ended.stdout
     experiment = mlflow.get_experiment_by_name("train_pytorch_model")
     assert experiment is not None
-    (run,) = mlflow.MlflowClient().search_runs(
+    run, *_ = mlflow.MlflowClient().search_runs(
         [experiment.experiment_id],
         "tags.`mlflow.runName` = 'watch'",
     )
