@@ -75,6 +75,7 @@ def multi_label_galleries(
     evaluation: MultiLabelEvaluation,
     evaluated: EvaluatedImages,
     colours: Colours,
+    explain: object,  # noqa: ARG001, of the most probable category, which may be right
     where_all_are: str = "",
     shown_before: Collection[str] = (),
 ) -> list[Gallery]:
