@@ -10,21 +10,28 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from train_pytorch_model.api import Model as Model
-    from train_pytorch_model.api import fit as fit
-    from train_pytorch_model.api import load as load
-    from train_pytorch_model.jobs import Job as Job
-    from train_pytorch_model.jobs import find_job as find_job
-    from train_pytorch_model.jobs import submit as submit
+    from train_pytorch_model.api.fit import fit as fit
+    from train_pytorch_model.api.jobs import Job as Job
+    from train_pytorch_model.api.jobs import find_job as find_job
+    from train_pytorch_model.api.jobs import submit as submit
+    from train_pytorch_model.api.model import Model as Model
+    from train_pytorch_model.api.model import load as load
 
 __version__ = "0.1.0"
 __all__ = ["Job", "Model", "find_job", "fit", "load", "submit"]
-_OF_JOBS = ("Job", "find_job", "submit")
+_MODULES = {
+    "fit": "fit",
+    "Model": "model",
+    "load": "model",
+    "Job": "jobs",
+    "find_job": "jobs",
+    "submit": "jobs",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import what Python programs use when they ask for it: the command line does not."""
-    if name in __all__:
-        module = "jobs" if name in _OF_JOBS else "api"
-        return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    if name in _MODULES:
+        module = importlib.import_module(f"{__name__}.api.{_MODULES[name]}")
+        return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

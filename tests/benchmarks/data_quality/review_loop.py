@@ -24,7 +24,7 @@ import numpy as np
 
 from tests.benchmarks.data_quality.training import digits
 from train_pytorch_model import fit
-from train_pytorch_model.api import Model
+from train_pytorch_model.api.model import Model
 
 NUM_IMAGES = 1000
 NUM_ANSWERED = 100

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.painting import paint_scene
 
-from train_pytorch_model.api import Model
+from train_pytorch_model.api.model import Model
 from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats.model_directory import MODEL, write_spec

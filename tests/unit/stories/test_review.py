@@ -14,7 +14,7 @@ from tests.painting import paint, paint_folders
 from tests.trainings import TINY
 
 from train_pytorch_model import fit
-from train_pytorch_model.api import Model
+from train_pytorch_model.api.model import Model
 from train_pytorch_model.errors import InvalidDatasetError, OutputDirectoryError, ParameterError
 from train_pytorch_model.formats.reading import sha256_of
 

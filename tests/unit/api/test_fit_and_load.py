@@ -16,7 +16,7 @@ from tests.model_directories import HALF, write_model
 from tests.painting import paint
 from tests.weights_files import write_weights
 
-from train_pytorch_model import api, fit, load
+from train_pytorch_model import fit, load
 from train_pytorch_model.commands.fit import Fit
 from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.config.train_config import TrainConfig
@@ -215,7 +215,9 @@ def test_what_a_moved_model_cannot_tell_is_said(trained: Path) -> None:
 def test_the_next_steps_in_python_are_python(
     trained: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api, "run_fit", lambda *_, **__: Fitted(trained, None))
+    monkeypatch.setattr(
+        "train_pytorch_model.api.fit.run_fit", lambda *_, **__: Fitted(trained, None)
+    )
     with caplog.at_level(logging.INFO, "train_pytorch_model"):
         fit("photographs")
     assert caplog.messages == [

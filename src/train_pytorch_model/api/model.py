@@ -1,15 +1,9 @@
-"""`fit` and `load`, for Python and notebooks: the verbs without a command line.
-
-Nothing here exits the process, takes its signals or changes its logging. Errors are those of
-`errors`, all of them a `UserError`; PyTorch is imported by the first call that computes.
-"""
+"""`load` and the `Model` that it opens: predictions, evaluations, pages; a registered model."""
 
 import html
 import os
-import sys
-import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,13 +13,10 @@ import numpy as np
 from PIL import Image
 
 from train_pytorch_model.azure.workspace_options import WorkspaceOptions
-from train_pytorch_model.config.fit_options import FitOptions
 from train_pytorch_model.config.given_values import path_of, typed_values
 from train_pytorch_model.config.keyword_options import require_known, set_signature
-from train_pytorch_model.config.options import assemble, options_in
-from train_pytorch_model.config.recipe import Recipe
+from train_pytorch_model.config.options import options_in
 from train_pytorch_model.config.table_options import TableOptions
-from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.formats.outputs import check_output
 from train_pytorch_model.formats.reading import META, MalformedFileError
 from train_pytorch_model.formats.replacing import EVALUATED
@@ -36,13 +27,10 @@ from train_pytorch_model.inputs.scoring import (
     open_other_model,
     open_trained_model,
 )
-from train_pytorch_model.machine.console import logger, shown_on_console
-from train_pytorch_model.machine.launch import rank_of
-from train_pytorch_model.machine.stop_requests import StopRequests
+from train_pytorch_model.machine.console import shown_on_console
 from train_pytorch_model.quality.review_order import MAX_REVIEWED
 from train_pytorch_model.quality.suspects import SUSPECTS, Suspect
 from train_pytorch_model.reports.shown import Evaluated, Page, read_evaluation, read_table
-from train_pytorch_model.stories.fit import fit as run_fit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -332,75 +320,6 @@ class Model:
         return f"<code>{html.escape(repr(self))}</code>{page}"
 
 
-def fit(folder: AnyPath, output: AnyPath | None = None, **options: Any) -> Model:
-    """Train and test a classifier on a folder of images.
-
-    It is written to `output`, by default FOLDER-model. The options are those of the command line,
-    as `help(fit)` lists them. An interrupted call is resumed by the same call. Raises a
-    `UserError`, such as `InvalidDatasetError`, and `ParameterError` for an option that does not
-    exist.
-    """
-    require_known("fit", options, _OPTIONS)
-    values = options if output is None else options | {"output": output}
-    images = path_of("folder", folder)
-    chosen = assemble(FitOptions, typed_values(values, _TYPES))
-    is_main = rank_of(os.environ) == 0
-    with shown_on_console(is_main, chosen.quiet), warnings.catch_warnings(), _kept_randomness():
-        # Of tqdm, in notebooks without ipywidgets.
-        warnings.filterwarnings("ignore", "IProgress not found")
-        fitted = run_fit(images, chosen, stops=_stopped_by_caller)
-    model = Model(fitted.model)
-    if is_main:
-        with shown_on_console(quiet=chosen.quiet):
-            _log_next_steps(model)
-    return model
-
-
-def _log_next_steps(model: Model) -> None:
-    """Say what Python can do with the model that `fit` returns."""
-    logger.info(f"The model is in {model.root}. Next, after `model = fit(…)`:")
-    for code, meaning in _next_steps(model):
-        logger.info(f"  {code:24}# {meaning}")
-    logger.info(f"Later: `model = load({str(model.root)!r})`")
-
-
-def _next_steps(model: Model) -> Iterator[tuple[str, str]]:
-    """Yield expressions of Python, and what they are."""
-    if model.evaluation is not None:
-        yield "model.evaluation", "how good it is on images that training has not seen"
-    if len(model.suspects):
-        yield "model.suspects", "images whose category is probably wrong"
-        yield 'model.review("FOLDER")', "a page to correct them"
-    yield "model.report", "how it was trained, and what to try next"
-    yield 'model.predict("FOLDER")', "new images"
-
-
-_OPTIONS = {option.name: option for option in options_in(FitOptions) if option.name != "output"}
-_TYPES = {
-    name: hint
-    for kind in (FitOptions, Recipe, TrainConfig)
-    for name, hint in get_type_hints(kind).items()
-}
-
-
-set_signature(fit, _OPTIONS.values(), _TYPES)
-set_signature(Model.register, options_in(WorkspaceOptions), _WORKSPACE)
-
-
-def _kept_randomness() -> AbstractContextManager[None]:
-    """Return what leaves the caller's random generators as they are, if PyTorch has any yet."""
-    if "torch" not in sys.modules:
-        return nullcontext()
-    from train_pytorch_model.inference.random_state import kept_random_state
-
-    return kept_random_state()
-
-
-def _stopped_by_caller() -> AbstractContextManager[StopRequests]:
-    """Return what asks a run to stop: nothing, because signals are the caller's."""
-    return nullcontext(StopRequests())
-
-
 def load(trained_model: AnyPath, image_size: int | None = None) -> Model:
     """Open a trained model directory.
 
@@ -410,3 +329,6 @@ def load(trained_model: AnyPath, image_size: int | None = None) -> Model:
     types = {"trained_model": Path, "image_size": int | None}
     values = {"trained_model": trained_model, "image_size": image_size}
     return Model(*typed_values(values, types).values())
+
+
+set_signature(Model.register, options_in(WorkspaceOptions), _WORKSPACE)

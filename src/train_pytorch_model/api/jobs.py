@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from train_pytorch_model.api import AnyPath, Model, load
+from train_pytorch_model.api.model import AnyPath, Model, load
 from train_pytorch_model.azure.local_data import check_local_data
 from train_pytorch_model.azure.rules import check_submission
 from train_pytorch_model.azure.submission import DATA, Submission
