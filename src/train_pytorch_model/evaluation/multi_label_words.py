@@ -6,7 +6,7 @@ import numpy as np
 
 from train_pytorch_model.config.wording import counted
 from train_pytorch_model.evaluation.multi_label import MultiLabelEvaluation
-from train_pytorch_model.evaluation.quoting import quote, quoted_list
+from train_pytorch_model.evaluation.quoting import about_never, quote
 
 GOOD = 0.9  # mean average precision from which on a model is called good
 MAX_ERROR = 0.05  # of probabilities that mean what they say
@@ -21,7 +21,7 @@ def multi_label_verdict(evaluation: MultiLabelEvaluation, categories: Sequence[s
     sentences = [
         _about_precision(evaluation, categories),
         _about_answers(evaluation),
-        _about_categories_never_answered(evaluation, categories),
+        about_never(evaluation.per_class, categories, "answered"),
         _about_few_images(evaluation),
     ]
     return " ".join(sentence for sentence in sentences if sentence)
@@ -101,20 +101,6 @@ def _about_answers(evaluation: MultiLabelEvaluation) -> str:
         f"At the thresholds it finds {micro.recall:.0%} of the {evaluation.labels:,} labels, and"
         f" {micro.precision:.0%} of its answers are right."
     )
-
-
-def _about_categories_never_answered(
-    evaluation: MultiLabelEvaluation, categories: Sequence[str]
-) -> str:
-    per_class = evaluation.per_class
-    present = np.flatnonzero(per_class.support)
-    never = present[per_class.predicted[present] == 0]
-    if len(never) == 0:
-        return ""
-    verb = "is" if len(never) == 1 else "are"
-    total = counted(len(present), "category", "categories")
-    named = quoted_list([categories[index] for index in never])
-    return f"{len(never):,} of {total} {verb} never answered: {named}."
 
 
 def _about_few_images(evaluation: MultiLabelEvaluation) -> str:

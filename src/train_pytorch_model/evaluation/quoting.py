@@ -2,6 +2,11 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from train_pytorch_model.config.wording import counted
+from train_pytorch_model.evaluation.metrics import PerClass
+
 MAX_NAMED = 3  # categories
 MAX_NAME = 60  # characters
 
@@ -18,3 +23,15 @@ def quoted_list(names: Sequence[str]) -> str:
     if len(names) > MAX_NAMED:
         named += f" and {len(names) - MAX_NAMED:,} more"
     return named
+
+
+def about_never(per_class: PerClass, categories: Sequence[str], what: str) -> str:
+    """Return a sentence about the categories that are never `what`; empty without any."""
+    present = np.flatnonzero(per_class.support)
+    never = present[per_class.predicted[present] == 0]
+    if len(never) == 0:
+        return ""
+    named = quoted_list([categories[index] for index in never])
+    verb = "is" if len(never) == 1 else "are"
+    total = counted(len(present), "category", "categories")
+    return f"{len(never):,} of {total} {verb} never {what}: {named}."

@@ -7,8 +7,9 @@ import numpy as np
 
 from train_pytorch_model.evaluation import tables
 from train_pytorch_model.evaluation.metrics import PERCENTS, Evaluation, Outcomes
+from train_pytorch_model.evaluation.single_label_words import describe_baseline
 from train_pytorch_model.evaluation.tables import EvaluatedImages
-from train_pytorch_model.evaluation.verdict import describe_baseline, describe_trust, verdict
+from train_pytorch_model.evaluation.verdict import describe_trust, verdict
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.reports.chart import line_chart
 from train_pytorch_model.reports.confusion_view import confusion_view

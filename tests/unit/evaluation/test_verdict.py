@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from train_pytorch_model.evaluation.metrics import Evaluation, evaluate, outcomes_of
-from train_pytorch_model.evaluation.verdict import describe_baseline, describe_trust, verdict
+from train_pytorch_model.evaluation.single_label_words import describe_baseline
+from train_pytorch_model.evaluation.verdict import describe_trust, verdict
 
 NAMES = ("ant", "bee", "fly", "wasp", "tick")
 
