@@ -50,8 +50,8 @@ class Check:
         if self.close_calls:
             close_calls = f", {counted(self.close_calls, 'close call', 'close calls')}"
         return (
-            f"{labels} of {self.images:,} ({self.source}) as served{close_calls}, largest difference"
-            f" of a probability {self.largest_difference:.1e}"
+            f"{labels} of {self.images:,} ({self.source}) as served{close_calls}, largest"
+            f" difference of a probability {self.largest_difference:.1e}"
         )
 
     @property
