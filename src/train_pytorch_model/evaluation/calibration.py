@@ -129,4 +129,4 @@ def _fit(logits: np.ndarray, outcomes: Outcomes | MultiLabelOutcomes) -> float:
         if abs(estimate - inverse) <= CONVERGED * inverse:
             break
         inverse = estimate
-    return 1 / inverse
+    return float(1 / inverse)

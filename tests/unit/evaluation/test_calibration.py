@@ -1,5 +1,8 @@
 """One temperature for all logits."""
 
+import json
+
+import msgspec
 import numpy as np
 import pytest
 
@@ -54,6 +57,11 @@ def test_no_temperature_near_the_fitted_one_has_a_lower_loss() -> None:
         losses_of(calibrate(outcomes, logits, best * factor)).mean() for factor in (0.98, 1.0, 1.02)
     ]
     assert losses[1] == min(losses)
+
+
+def test_the_temperature_can_be_written_as_json() -> None:
+    temperature = fit_temperature(*predicted(3.0)).value
+    assert float(json.dumps(msgspec.to_builtins(temperature))) == temperature
 
 
 def test_calibrated_outcomes_are_those_of_the_divided_logits() -> None:
