@@ -26,6 +26,7 @@ CATEGORIES = [
     "<img src=x onerror=document.title='run'>",
     '日本, "ünï"',
     "tulip",
+    "not_sure",
 ]
 NUM_ITEMS = 205
 NUM_DECIDED = 200
@@ -74,7 +75,7 @@ def test_200_decisions_by_keyboard_survive_closing_the_page(tab: Tab, tmp_path: 
     tab.open(write_page(tmp_path / "review.html"))
     for number in range(NUM_DECIDED // 10):
         # Accept, discard, not sure, two by number, one by typing, undone, gone back and changed.
-        tab.press("Enter", "d", "n", "1", "3", "/", "t", "u", "l", "Enter", "x", "u", "5", "2")
+        tab.press("Enter", "6", "n", "1", "3", "/", "t", "u", "l", "Enter", "x", "u", "5", "2")
         tab.press("ArrowLeft", "4", "k" if number % 2 else "n", "n", "d")
     text = "document.getElementById('progress').textContent"
     decided = tab.value_of(text)
@@ -88,7 +89,7 @@ def test_200_decisions_by_keyboard_survive_closing_the_page(tab: Tab, tmp_path: 
     rows = read_corrections(tmp_path / "after" / "corrections.csv")
     assert len(rows) == 1 + int(decided.split()[0])
     assert {row.decision for row in rows} >= {"discarded", "not sure", "tulip", "daisy"}
-    assert {row.category for row in rows} >= {"discarded", CATEGORIES[2], CATEGORIES[3]}
+    assert {row.category for row in rows} >= {"discarded", "not_sure", CATEGORIES[2], CATEGORIES[3]}
     assert corrections_csv(rows).encode() == before  # as Python writes them
     assert tab.value_of("document.title") == "Review: <photographs>"
     assert tab.console == []

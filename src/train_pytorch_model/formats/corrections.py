@@ -53,9 +53,8 @@ class Correction:
 
 def decision_for(category: str) -> str:
     """Return the decision for a category, whatever it is called."""
-    is_clear = comparable(category).casefold() not in (DISCARDED, NOT_SURE)
-    is_clear = is_clear and not category.startswith(IS_CATEGORY)
-    return category if is_clear else IS_CATEGORY + category
+    is_taken = _folded(category) in (DISCARDED, NOT_SURE) or category.startswith(IS_CATEGORY)
+    return IS_CATEGORY + category if is_taken else category
 
 
 def read_corrections(path: Path) -> list[Correction]:
@@ -132,7 +131,7 @@ def _sha256(cell: Any, where: str) -> str:
 
 def _decision(cell: str, where: str) -> str:
     """Return a decision as this program writes it. Raises `MalformedFileError`."""
-    folded = " ".join(cell.casefold().replace("_", " ").split())
+    folded = _folded(cell)
     if folded in (DISCARDED, NOT_SURE):
         return folded
     category = cell.removeprefix(IS_CATEGORY)
@@ -143,3 +142,8 @@ def _decision(cell: str, where: str) -> str:
             f" expected, `{DISCARDED}` or `{NOT_SURE}`."
         )
     return decision_for(category)
+
+
+def _folded(text: str) -> str:
+    """Return what spellings of the same decision share; `review.js` does the same."""
+    return " ".join(text.casefold().replace("_", " ").split())

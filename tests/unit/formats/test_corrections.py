@@ -7,6 +7,7 @@ import pytest
 from train_pytorch_model.formats.corrections import (
     Correction,
     corrections_csv,
+    decision_for,
     read_corrections,
 )
 from train_pytorch_model.formats.reading import MalformedFileError
@@ -52,6 +53,16 @@ def test_a_decision_is_no_category_but_may_be_called_like_one(tmp_path: Path) ->
     )
     assert [row.decision for row in rows] == ["discarded", "not sure", "category:discarded"]
     assert [row.category for row in rows] == [None, None, "discarded"]
+
+
+@pytest.mark.parametrize(
+    "category", ["not sure", "not_sure", "NOT  SURE", "Discarded", "category:a"]
+)
+def test_a_category_survives_that_is_spelled_like_a_decision(category: str, tmp_path: Path) -> None:
+    written = corrections_csv([Correction("a.png", "", "", decision_for(category))])
+    (row,) = read(tmp_path, written)
+    assert row.category == category
+    assert corrections_csv([row]) == written
 
 
 @pytest.mark.parametrize(

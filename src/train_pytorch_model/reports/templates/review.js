@@ -40,7 +40,9 @@ function review(data) {
   // A category that is called like a decision is marked as a category.
   const fold = (text) => text.normalize("NFC").toLowerCase();
   function decisionFor(category) {
-    const isTaken = [words.discarded, words.notSure].includes(fold(category)) || category.startsWith(words.category);
+    // Spelled in any way that corrections.py reads as that decision.
+    const spelled = category.toLowerCase().replaceAll("_", " ").split(/\s+/).filter(Boolean).join(" ");
+    const isTaken = [words.discarded, words.notSure].includes(spelled) || category.startsWith(words.category);
     return isTaken ? words.category + category : category;
   }
   function described(decision) {
