@@ -10,9 +10,6 @@ from train_pytorch_model.evaluation.metrics import Evaluation
 from train_pytorch_model.evaluation.tables import EvaluatedImages
 from train_pytorch_model.quality.paired_test import PairedTest, compare_hits
 
-TELLING = 0.05  # a lower p-value tells which model is better
-LEAST_SHOWN = 0.001
-
 
 @dataclass(frozen=True)
 class Comparison:
@@ -31,10 +28,9 @@ class Comparison:
             return "Both models are right on the same images: these cannot tell which is better."
         counts = (
             f"This model alone is right on {counted(test.only_first, 'image', 'images')}, the other"
-            f" alone on {test.only_second:,}. Two equally good models would differ at least as much"
-            f" {_how_often(test.p_value)}: "
+            f" alone on {test.only_second:,}. {test.about_chance()}: "
         )
-        if test.p_value >= TELLING:
+        if not test.is_telling:
             return f"{counts}these images do not tell which one is better."
         return f"{counts}{'the other' if test.gain > 0 else 'this'} model is better."
 
@@ -75,9 +71,3 @@ def compare_evaluations(
     second = other.outcomes.is_hit
     differing = np.flatnonzero(first != second)
     return Comparison(name, evaluation, other, compare_hits(first, second), differing)
-
-
-def _how_often(p_value: float) -> str:
-    if p_value < LEAST_SHOWN:
-        return "in less than one of 1,000 such comparisons"
-    return f"in {p_value * 100:.2g} of 100 such comparisons"

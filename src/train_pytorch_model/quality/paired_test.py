@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+TELLING = 0.05  # a lower p-value tells which model is better
+LEAST_SHOWN = 0.001
+
 
 @dataclass(frozen=True)
 class PairedTest:
@@ -25,6 +28,18 @@ class PairedTest:
     def gain(self) -> float:
         """Return the accuracy of the second model minus that of the first, from -1 to 1."""
         return (self.second_correct - self.first_correct) / self.images
+
+    @property
+    def is_telling(self) -> bool:
+        """Return whether the images tell which model is better."""
+        return self.p_value < TELLING
+
+    def about_chance(self) -> str:
+        """Return how often chance alone makes such a difference, as a sentence without its dot."""
+        often = f"in {self.p_value * 100:.2g} of 100 such comparisons"
+        if self.p_value < LEAST_SHOWN:
+            often = "in less than one of 1,000 such comparisons"
+        return f"Two equally good models would differ at least as much {often}"
 
 
 def compare_hits(first: np.ndarray, second: np.ndarray) -> PairedTest:

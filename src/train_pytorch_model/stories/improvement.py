@@ -17,11 +17,10 @@ from train_pytorch_model.formats.writing import write_json
 from train_pytorch_model.inference.predict import predict
 from train_pytorch_model.inputs import scoring
 from train_pytorch_model.inputs.scoring import ScoringInputs
-from train_pytorch_model.machine.console import paragraph
+from train_pytorch_model.machine.console import logger, paragraph
 from train_pytorch_model.quality.paired_test import PairedTest, compare_hits
 
 COMPARED = "compared.json"
-CLEAR = 0.05  # a p-value below tells two models apart
 
 
 def tell_improvement(
@@ -36,7 +35,8 @@ def tell_improvement(
     Raises `InvalidModelDirectoryError`.
     """
     hits = _hits_of(earlier, tested, world)
-    if len(hits) != evaluation.images:  # an image could be read by one of them only
+    if len(hits) != evaluation.images:
+        logger.warning("The earlier model is not compared: it cannot read the same test images.")
         return
     now = np.ones(evaluation.images, dtype=bool)
     now[evaluation.mistakes] = False
@@ -49,15 +49,13 @@ def describe(test: PairedTest, name: str) -> str:
     """Return what the test says, for people."""
     before = test.first_correct / test.images
     after = test.second_correct / test.images
-    verdict = "That may be chance"
-    if test.p_value < CLEAR:
-        verdict = "That is more than chance"
+    verdict = "That is more than chance" if test.is_telling else "That may be chance"
     return (
         f"What the corrections bought: of the same {test.images:,} test images, as corrected,"
         f" {name} recognizes {test.first_correct:,} ({before:.1%}) and this model"
         f" {test.second_correct:,} ({after:.1%}): {test.only_second:,} only this one,"
-        f" {test.only_first:,} only the earlier one. {verdict}: models that are equally good would"
-        f" differ as much with a probability of {test.p_value:.0%} (exact McNemar test)."
+        f" {test.only_first:,} only the earlier one. {verdict}. {test.about_chance()} (exact"
+        " McNemar test)."
     )
 
 

@@ -23,6 +23,12 @@ def test_the_difference_is_told_with_what_chance_would_do(p_value: float, verdic
     assert "photographs-model recognizes 98 (81.7%) and this model 105 (87.5%)" in text
     assert "10 only this one, 3 only the earlier one" in text
     assert verdict in text
+    assert f"in {p_value * 100:.0f} of 100 such comparisons" in text
+
+
+def test_a_tiny_probability_is_no_zero() -> None:
+    text = describe(PairedTest(120, 40, 110, 0, 70, 1e-9), "photographs-model")
+    assert "in less than one of 1,000 such comparisons" in text
 
 
 def test_a_corrected_model_is_compared_on_what_both_have_not_seen(
