@@ -21,7 +21,7 @@ from train_pytorch_model.formats.outputs import check_output
 from train_pytorch_model.formats.reading import META, MalformedFileError
 from train_pytorch_model.formats.replacing import EVALUATED
 from train_pytorch_model.formats.trained_directory import EVALUATION, REPORT
-from train_pytorch_model.image_classifier.predictions import PROBABILITY_PREFIX
+from train_pytorch_model.image_classifier.predictions import PROBABILITY_PREFIX, SEEN
 from train_pytorch_model.inputs.scoring import (
     open_evaluation_inputs,
     open_other_model,
@@ -149,7 +149,6 @@ class Model:
         import pandas as pd
 
         from train_pytorch_model.image_classifier.classifier import ImageClassifier, best_device
-        from train_pytorch_model.image_classifier.seen import SEEN
         from train_pytorch_model.inference.given_images import (
             given_images,
             given_shape,
@@ -163,12 +162,13 @@ class Model:
             for image in given_images(images):
                 names.append(image.name)
                 found = read_image(image, self._spec.framing)
-                shapes.append(given_shape(image, found) if watch else (np.nan, np.nan))
+                if watch:
+                    shapes.append(given_shape(image, found))
                 yield found
 
         if self._classifier is None:
             self._classifier = ImageClassifier(self._spec, self._network, best_device())
-        classified = self._classifier.classify(read())
+        classified = self._classifier.classify(read(), watch)
         rows = classified.probabilities
         errors = classified.errors
         answers = self._spec.answers.labels(rows, self.categories)

@@ -28,7 +28,14 @@ from train_pytorch_model.formats.reading import (
     one_line,
     read_bounded,
 )
-from train_pytorch_model.image_classifier.predictions import LABEL_COLUMN, PROBABILITY_PREFIX
+from train_pytorch_model.image_classifier.predictions import (
+    ASPECT_RATIO,
+    BRIGHTNESS,
+    ENERGY,
+    LABEL_COLUMN,
+    PIXELS,
+    PROBABILITY_PREFIX,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,8 +44,7 @@ SEEN_IMAGES = "seen.parquet"
 FILE_NAME = "file_name"
 LABEL = "label"
 CONFIDENCE = "confidence"
-ENERGY = "energy"
-FEATURES = (ENERGY, CONFIDENCE, "brightness", "aspect_ratio", "pixels")
+FEATURES = (ENERGY, CONFIDENCE, BRIGHTNESS, ASPECT_RATIO, PIXELS)
 _NAMES = (FILE_NAME, "name", "image")
 _LABELS = (LABEL, LABEL_COLUMN)
 _CONFIDENCES = (CONFIDENCE, "probability")

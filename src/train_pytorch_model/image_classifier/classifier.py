@@ -73,7 +73,7 @@ class Classified:
 
     probabilities: np.ndarray  # (N, C), float64
     energies: np.ndarray  # (N,), float64: how unlike the training images they are
-    brightness: np.ndarray  # (N,), float64, 0 to 1
+    brightness: np.ndarray  # (N,), float64, 0 to 1; NaN unless they are watched
     errors: Sequence[str | None]  # why an image cannot be read; None for one that can
 
 
@@ -123,10 +123,11 @@ class ImageClassifier:
             probabilities, energies = self.predict(pixels)
         return features[0].numpy(force=True), probabilities, energies
 
-    def classify(self, images: Iterable[Image.Image | str]) -> Classified:
+    def classify(self, images: Iterable[Image.Image | str], is_watched: bool = False) -> Classified:
         """Predict N RGB images of any size, of which at most a batch is in memory.
 
-        A text in place of an image is the reason why it cannot be read.
+        A text in place of an image is the reason why it cannot be read. The brightness of images is
+        measured only if they are watched.
         """
         remaining = iter(images)
         reasons: list[str | None] = []
@@ -134,13 +135,15 @@ class ImageClassifier:
         values = [np.empty((0, 2))]
         while batch := list(islice(remaining, BATCH_SIZE)):
             reasons += [image if isinstance(image, str) else None for image in batch]
-            batch_probabilities, batch_values = self._classify_batch(batch)
+            batch_probabilities, batch_values = self._classify_batch(batch, is_watched)
             probabilities.append(batch_probabilities)
             values.append(batch_values)
         energies, brightness = np.concatenate(values).T
         return Classified(np.concatenate(probabilities), energies, brightness, reasons)
 
-    def _classify_batch(self, batch: Sequence[Image.Image | str]) -> tuple[np.ndarray, np.ndarray]:
+    def _classify_batch(
+        self, batch: Sequence[Image.Image | str], is_watched: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return probabilities (B, C); energies and brightness (B, 2); NaN for what is no image."""
         probabilities = np.full((len(batch), len(self.spec.categories)), np.nan)
         values = np.full((len(batch), 2), np.nan)
@@ -148,8 +151,9 @@ class ImageClassifier:
         frames = [self.spec.framing.apply(image) for image in batch if not isinstance(image, str)]
         if frames:
             pixels = torch.from_numpy(np.stack(frames))
-            probabilities[is_image], energies = self.predict(pixels)
-            values[is_image] = np.column_stack([energies, brightness_of(pixels)])
+            probabilities[is_image], values[is_image, 0] = self.predict(pixels)
+            if is_watched:
+                values[is_image, 1] = brightness_of(pixels)
         return probabilities, values
 
 

@@ -23,6 +23,13 @@ LABEL_COLUMN = "Scored Labels"
 ERROR_COLUMN = "error"  # of a served model: why a row has no label
 KNOWN_FRACTION = "known_fraction"  # of validation images; a served model's parameter
 
+WATCH = "watch"  # a served model's parameter: its table has the columns `SEEN`, see `seen`
+ENERGY = "energy"
+BRIGHTNESS = "brightness"
+ASPECT_RATIO = "aspect_ratio"
+PIXELS = "pixels"
+SEEN = (ENERGY, BRIGHTNESS, ASPECT_RATIO, PIXELS)
+
 KNOWN = "known.json"
 UNKNOWN_LABEL = "unknown"
 DEFAULT_KNOWN_FRACTION = 0.99

@@ -11,12 +11,6 @@ from torch import Tensor
 from .decoding import UnreadableImageError, read_size
 from .unidentified import File
 
-WATCH = "watch"  # a served model's parameter
-ENERGY = "energy"
-BRIGHTNESS = "brightness"
-ASPECT_RATIO = "aspect_ratio"
-PIXELS = "pixels"
-SEEN = (ENERGY, BRIGHTNESS, ASPECT_RATIO, PIXELS)
 EVERY = 8  # pixels a side, of which one counts for the brightness: a mean hardly needs more
 
 

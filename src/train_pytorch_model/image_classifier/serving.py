@@ -25,7 +25,7 @@ from . import predictions
 from .classifier import Classified, ImageClassifier, best_device
 from .decoding import UnreadableImageError
 from .pixels import read_pixels
-from .seen import SEEN, WATCH, shape_of
+from .seen import shape_of
 from .spec import ClassifierSpec, Framing
 
 MAX_ROWS = 100_000
@@ -74,7 +74,8 @@ class ServedClassifier:
                 f"There is no answer with the parameter `{predictions.KNOWN_FRACTION}`: {error}"
             )
         images = (_read(value, spec.framing) for value in values)
-        classified = self._classifier.classify(images)
+        is_watched = bool((params or {}).get(predictions.WATCH))
+        classified = self._classifier.classify(images, is_watched)
         errors = classified.errors
         if values and all(errors):
             return _refuse(
@@ -84,7 +85,7 @@ class ServedClassifier:
         table = _table(classified.probabilities, spec, errors, names)
         is_unknown = classified.energies > threshold
         table.loc[is_unknown, predictions.LABEL_COLUMN] = predictions.UNKNOWN_LABEL
-        if (params or {}).get(WATCH):
+        if is_watched:
             _add_seen(table, classified, values)
         return table
 
@@ -96,7 +97,7 @@ def _add_seen(table: pd.DataFrame, classified: Classified, values: Sequence[obje
         if classified.errors[row] is None:
             shapes[row] = shape_of(io.BytesIO(_file_of(value)))
     columns = (classified.energies, classified.brightness, *shapes.T)
-    for name, numbers in zip(SEEN, columns, strict=True):
+    for name, numbers in zip(predictions.SEEN, columns, strict=True):
         table[name] = pd.Series(numbers).astype(object).where(np.isfinite(numbers), None)
 
 

@@ -10,16 +10,16 @@ from train_pytorch_model.evaluation.metrics import Outcomes
 from train_pytorch_model.evaluation.tables import EvaluatedImages
 from train_pytorch_model.formats.histograms import Histograms
 from train_pytorch_model.formats.listing import evenly_spaced
+from train_pytorch_model.formats.seen_images import CONFIDENCE
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import read_pixels
-from train_pytorch_model.image_classifier.seen import (
+from train_pytorch_model.image_classifier.predictions import (
     ASPECT_RATIO,
     BRIGHTNESS,
     ENERGY,
     PIXELS,
-    brightness_of,
-    shape_of,
 )
+from train_pytorch_model.image_classifier.seen import brightness_of, shape_of
 from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
 from train_pytorch_model.machine.cores import in_threads
 from train_pytorch_model.quality.drift import histograms_of
@@ -36,7 +36,7 @@ def validation_histograms(
     return histograms_of(
         {
             ENERGY: energies,
-            "confidence": outcomes.confidences,
+            CONFIDENCE: outcomes.confidences,
             **_look_at(evaluated, spec.framing),
         },
         outcomes.confidences,

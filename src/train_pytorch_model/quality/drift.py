@@ -19,6 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from train_pytorch_model.formats.histograms import MAX_CATEGORIES, Histogram, Histograms
+from train_pytorch_model.formats.seen_images import CONFIDENCE
+from train_pytorch_model.image_classifier.predictions import ENERGY
 
 FALSE_ALARMS = 0.001  # of all checks of images that are like the validation images, at most
 MIN_IMAGES = 20  # of fewer, tests say nothing
@@ -26,7 +28,7 @@ NUM_BINS = 20
 MIN_MISTAKES = 12  # in the validation, for the confidence that tells right from wrong
 MIN_EXPECTED = 5.0  # images of a category, for the chi-squared test: rarer ones are put together
 DEVIATIONS = 1.96  # on either side of an estimate: 95 %
-TAILS = {"energy": 0.98, "confidence": 0.02}  # quantiles beyond which images are unlike all others
+TAILS = {ENERGY: 0.98, CONFIDENCE: 0.02}  # quantiles beyond which images are unlike all others
 _NUDGE = 1e-4  # relative: just above a value that many images share
 CATEGORIES = "categories"
 

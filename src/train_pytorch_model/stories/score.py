@@ -18,8 +18,14 @@ from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.listing import UNLABELLED, comparable, evenly_spaced
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.reading import MalformedFileError
-from train_pytorch_model.formats.seen_images import SEEN_IMAGES, seen_table
-from train_pytorch_model.image_classifier.predictions import UNKNOWN_LABEL
+from train_pytorch_model.formats.seen_images import CONFIDENCE, SEEN_IMAGES, seen_table
+from train_pytorch_model.image_classifier.predictions import (
+    ASPECT_RATIO,
+    BRIGHTNESS,
+    ENERGY,
+    PIXELS,
+    UNKNOWN_LABEL,
+)
 from train_pytorch_model.image_classifier.seen import shape_of
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inference.predict import PredictedBatch, predict, report_unreadable_images
@@ -205,11 +211,11 @@ def _seen_table(
     """Return what the model saw in the images of a batch, whose shapes are (B, 2)."""
     predicted = batch.probabilities.argmax(axis=1)
     features = {
-        "confidence": batch.probabilities.max(axis=1),
-        "energy": batch.energies,
-        "brightness": batch.brightness,
-        "aspect_ratio": shapes[:, 0],
-        "pixels": shapes[:, 1],
+        CONFIDENCE: batch.probabilities.max(axis=1),
+        ENERGY: batch.energies,
+        BRIGHTNESS: batch.brightness,
+        ASPECT_RATIO: shapes[:, 0],
+        PIXELS: shapes[:, 1],
     }
     return seen_table(names, [categories[index] for index in predicted], features)
 

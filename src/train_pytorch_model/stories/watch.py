@@ -16,14 +16,17 @@ from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.formats.replacing import WATCHED
 from train_pytorch_model.formats.seen_images import (
+    CONFIDENCE,
+    FILE_NAME,
+    LABEL,
     SeenImages,
     join_seen,
     read_seen_images,
     seen_images_of,
 )
 from train_pytorch_model.formats.writing import write_csv, write_json
+from train_pytorch_model.image_classifier.predictions import ASPECT_RATIO, ENERGY, PIXELS
 from train_pytorch_model.quality.drift import (
-    CATEGORIES,
     FALSE_ALARMS,
     MIN_IMAGES,
     Change,
@@ -38,9 +41,9 @@ if TYPE_CHECKING:
 SCORES = "Scores"
 NUMBERS = "watch.json"
 LOOK_FIRST = "look_first.csv"
-COLUMNS = ("file_name", "label", "confidence", "energy")  # of the images to look at
+COLUMNS = (FILE_NAME, LABEL, CONFIDENCE, ENERGY)  # of the images to look at
 MAX_LOOK_FIRST = 1000
-_NAMES = {"pixels": "size in pixels", "aspect_ratio": "aspect ratio", CATEGORIES: "categories"}
+_NAMES = {PIXELS: "size in pixels", ASPECT_RATIO: "aspect ratio"}
 
 
 @dataclass(frozen=True, repr=False)
@@ -158,7 +161,7 @@ def _compare(histograms: Histograms, seen: SeenImages) -> Drift:
 
 def _look_first(seen: SeenImages, categories: Sequence[str]) -> list[tuple[str, str, float, float]]:
     """Return the images with the highest energies."""
-    energies = np.nan_to_num(seen.features["energy"], nan=-np.inf)
+    energies = np.nan_to_num(seen.features[ENERGY], nan=-np.inf)
     order = np.argsort(-energies, kind="stable")[:MAX_LOOK_FIRST].tolist()
     labels = [*categories, ""]  # the last for what is no category
     return [

@@ -14,7 +14,6 @@ import yaml
 
 from train_pytorch_model.image_classifier import predictions
 from train_pytorch_model.image_classifier.architectures import is_of_timm
-from train_pytorch_model.image_classifier.seen import WATCH
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.tracking import load_image_classifier
 from train_pytorch_model.tracking.mlflow_logs import hush_mlflow
@@ -112,7 +111,7 @@ def _signature(spec: ClassifierSpec) -> "ModelSignature":
     ]
     params = [
         ParamSpec(predictions.KNOWN_FRACTION, "double", 1.0),
-        ParamSpec(WATCH, "boolean", False),
+        ParamSpec(predictions.WATCH, "boolean", False),
     ]
     return ModelSignature(Schema([*inputs]), Schema([*outputs]), ParamSchema(params))
 

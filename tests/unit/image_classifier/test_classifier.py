@@ -85,3 +85,13 @@ def test_images_of_any_size_and_number_are_classified(resnet18: nn.Module) -> No
     assert np.isnan(energies).nonzero()[0].tolist() == [3]
     assert reasons == [None] * 3 + ["damaged"] + [None] * 67
     assert model.classify([]).probabilities.shape == (0, 3)
+
+
+def test_brightness_is_measured_of_images_that_are_watched_only(resnet18: nn.Module) -> None:
+    model = classifier(resnet18)
+    images = [Image.new("RGB", (16, 16), "white"), "damaged"]
+    plain = model.classify(images)
+    watched = model.classify(images, is_watched=True)
+    assert np.isnan(plain.brightness).all()
+    np.testing.assert_array_equal(watched.brightness, [1, np.nan])
+    np.testing.assert_array_equal(watched.energies, plain.energies)
