@@ -9,7 +9,7 @@
     pixels          float, of the file's image; null for the same
 
 The tables that a served model answers with its parameter `watch` have the same columns, and are
-read as well: Parquet, CSV, or a JSON array of objects.
+read as well: Parquet, CSV, or a JSON array of objects, also as MLflow's server answers it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,6 +49,15 @@ _NAMES = (FILE_NAME, "name", "image")
 _LABELS = (LABEL, LABEL_COLUMN)
 _CONFIDENCES = (CONFIDENCE, "probability")
 UNKNOWN = -1  # the class index of a label that is no category, such as `unknown`
+
+
+_Rows = list[dict[str, Any]]
+
+
+class _MlflowAnswer(msgspec.Struct):
+    """What MLflow's server answers."""
+
+    predictions: _Rows
 
 
 @dataclass(frozen=True)
@@ -100,12 +109,12 @@ def _read_table(path: Path) -> "pd.DataFrame":
         if suffix == ".parquet":
             return pd.read_parquet(path)
         if suffix == ".csv":
-            return pd.read_csv(path, keep_default_na=False, na_values=[""], dtype={LABEL: str})
+            types = dict.fromkeys((*_NAMES, *_LABELS), str)  # such as 01
+            return pd.read_csv(path, keep_default_na=False, na_values=[""], dtype=types)
         if suffix == ".json":
-            rows = msgspec.json.decode(
-                read_bounded(path, MAX_JSON_BYTES), type=list[dict[str, Any]]
-            )
-            return pd.DataFrame(rows)
+            data = read_bounded(path, MAX_JSON_BYTES)
+            answer = msgspec.json.decode(data, type=_Rows | _MlflowAnswer)
+            return pd.DataFrame(answer.predictions if isinstance(answer, _MlflowAnswer) else answer)
     except MalformedFileError:
         raise
     except (*NOT_JSON, OSError, ValueError, ImportError) as error:  # pandas and Arrow raise these
@@ -158,7 +167,7 @@ def _confidences(table: "pd.DataFrame") -> np.ndarray:
     columns = [column for column in table if str(column).startswith(PROBABILITY_PREFIX)]
     if not columns:
         raise MalformedFileError("it has no column with probabilities.")
-    largest: np.ndarray = table[columns].to_numpy(np.float64).max(axis=1)
+    largest: np.ndarray = np.max([_numbers(table, column) for column in columns], axis=0)
     return largest
 
 

@@ -62,6 +62,34 @@ def test_answers_of_a_served_model_are_read_without_what_was_no_image(
     assert len(join_seen([seen, seen]).names) == 4
 
 
+def test_categories_and_names_that_are_numbers_are_read_as_they_were_written(
+    tmp_path: Path,
+) -> None:
+    head = "name,Scored Labels,energy,Scored Probabilities_01"
+    (tmp_path / "answers.csv").write_text(f"{head}\n007,01,-1,0.9\nno image,,,\n")
+    seen = read_seen_images(tmp_path / "answers.csv", ("01", "02"))
+    assert seen.names == ["007"]
+    assert seen.predicted.tolist() == [0]
+
+
+def test_the_answer_of_mlflows_server_is_read(tmp_path: Path) -> None:
+    row = '{"Scored Labels": "bees", "Scored Probabilities_bees": 0.75, "energy": -2}'
+    (tmp_path / "answer.json").write_text(f'{{"predictions": [{row}]}}')
+    seen = read_seen_images(tmp_path / "answer.json", CATEGORIES)
+    assert seen.predicted.tolist() == [1]
+    assert seen.confidences.tolist() == [0.75]
+
+
+def test_what_is_no_number_is_not_known(tmp_path: Path) -> None:
+    (tmp_path / "answers.csv").write_text(
+        "label,energy,Scored Probabilities_ants,Scored Probabilities_bees\n"
+        "ants,low,high,0.2\nbees,-1,0.25,0.75\n"
+    )
+    seen = read_seen_images(tmp_path / "answers.csv", CATEGORIES)
+    assert np.isnan(seen.confidences).tolist() == [True, False]
+    assert np.isnan(seen.features["energy"]).tolist() == [True, False]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
