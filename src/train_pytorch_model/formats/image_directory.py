@@ -158,11 +158,8 @@ class ImageDirectory(Listing):
 
         That is the other category, or the list with it, or without it if the image has it.
         """
-        name = self.categories[class_index]
-        if not self.is_multi_label:
-            return name
-        members = {*self.categories_of(index)} ^ {name}
-        return label_sets.text_of([name for name in self.categories if name in members])
+        members = self.labels.members_with(int(self.class_indices[index]), class_index)
+        return label_sets.text_of([self.categories[member] for member in members])
 
     def category_of(self, index: int) -> str:
         """Return the categories of an image as one text; empty without any."""

@@ -45,6 +45,10 @@ class LabelKind(ABC):
         """Return the class indices of an image."""
 
     @abstractmethod
+    def members_with(self, number: int, class_index: int) -> Sequence[int]:
+        """Return the class indices of an image if its label were wrong about a category."""
+
+    @abstractmethod
     def label(self, names: Sequence[str]) -> str | list[str]:
         """Return the label of an image with these categories, as a row of a list has it."""
 
@@ -83,6 +87,9 @@ class OnePerImage(LabelKind):
 
     def members(self, number: int) -> Sequence[int]:
         return () if number < 0 else (number,)
+
+    def members_with(self, number: int, class_index: int) -> Sequence[int]:  # noqa: ARG002
+        return (class_index,)
 
     def label(self, names: Sequence[str]) -> str | list[str]:
         return names[0]
@@ -126,6 +133,9 @@ class SetsPerImage(LabelKind):
     def members(self, number: int) -> Sequence[int]:
         members: list[int] = np.flatnonzero(self.sets[number]).tolist()
         return members
+
+    def members_with(self, number: int, class_index: int) -> Sequence[int]:
+        return sorted({*self.members(number)} ^ {class_index})
 
     def label(self, names: Sequence[str]) -> str | list[str]:
         return list(names)

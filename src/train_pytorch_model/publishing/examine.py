@@ -5,29 +5,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from train_pytorch_model.config.wording import counted, reason_of
+from train_pytorch_model.config.wording import reason_of
 from train_pytorch_model.evaluation import calibration, metrics
-from train_pytorch_model.evaluation.label_noise import fit_label_noise
-from train_pytorch_model.evaluation.likelihood import softmax
-from train_pytorch_model.evaluation.multi_label import AnyEvaluation, MultiLabelOutcomes
+from train_pytorch_model.evaluation.multi_label import AnyEvaluation
 from train_pytorch_model.evaluation.tables import EvaluatedImages
-from train_pytorch_model.formats.race_record import read_predictions
 from train_pytorch_model.formats.writing import csv_text, table_of
 from train_pytorch_model.image_classifier.predictions import energies_of
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.machine.console import logger, paragraph, progress_bar
+from train_pytorch_model.publishing.find_suspects import Evidence, find_suspects
 from train_pytorch_model.quality.perceptual_hash import NUM_BYTES
-from train_pytorch_model.quality.suspects import (
-    SUSPECTS,
-    Suspect,
-    Suspects,
-    about_suspects,
-    can_tell,
-    suspect_rows,
-    suspects_by_label,
-    suspects_by_margin,
-    suspects_by_prediction,
-)
+from train_pytorch_model.quality.suspects import SUSPECTS, Suspect
 from train_pytorch_model.quality.training_look_alikes import TrainingLookAlikes
 from train_pytorch_model.quality.twins import TWINS, TwinRow, find_twins
 from train_pytorch_model.training.batches import Batches
@@ -38,10 +26,6 @@ from train_pytorch_model.training.saver import Saver
 from train_pytorch_model.training.state import ImageResults, State
 
 WORTH_A_WARNING = 0.01  # of the validation images
-TINY = 1e-12  # of a probability, so that it has a logarithm
-SUPPOSED = 0.1  # wrong labels: were so many wrong, a model that can tell …
-MIN_FOUND = 0.4  # … would find so many of them, …
-MIN_NUM_FOUND = 5  # … or at least so many validation images
 
 
 @dataclass(frozen=True)
@@ -128,8 +112,8 @@ def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Exa
     evaluation = outcomes.evaluate(len(inputs.categories), thresholds)
     hashes = _hashes_of_images(engine.plan, hashes_of_ranks)
     twins, look_alikes = _find_twins(inputs, hashes, results, evaluation)
-    suspects, about = _find_suspects(inputs, margins, results, evaluation)
-    has_energies = len(results.logits) > 0 and thresholds is None
+    suspects, about = find_suspects(Evidence(inputs, margins, results, evaluation))
+    has_energies = len(results.logits) > 0 and engine.plan.task.energies_tell
     return Examination(
         evaluated=EvaluatedImages(inputs.validation, results.indices, results.outcomes),
         evaluation=evaluation,
@@ -139,7 +123,6 @@ def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Exa
         twins=twins,
         look_alikes=look_alikes,
         training_hashes=hashes[: len(inputs.training)],
-        # An image of none of the categories would be taken for one unlike those of training.
         energies=energies_of(results.logits) if has_energies else np.empty(0),
         suspects=suspects,
         about_suspects=about,
@@ -225,86 +208,3 @@ def _find_twins(
     elif text:
         paragraph(text)
     return twins, look_alikes
-
-
-def _find_suspects(
-    inputs: TrainingInputs,
-    margins: tuple[np.ndarray, np.ndarray],
-    results: ImageResults,
-    evaluation: AnyEvaluation,
-) -> tuple[list[Suspect], str]:
-    """Return the images whose category is probably wrong, and what to know about them.
-
-    The latter is logged, and empty if there is nothing to say.
-    """
-    if isinstance(results.outcomes, MultiLabelOutcomes):
-        return _find_label_suspects(inputs, margins, results, evaluation)
-    if not len(results.logits):  # too many to keep
-        return [], ""
-    targets = results.outcomes.targets
-    noise = fit_label_noise(results.logits, targets)
-    wrong = noise.wrong_probabilities(results.logits, targets)
-    held_out = suspects_by_prediction(targets, results.logits, wrong)
-    parts = [
-        (inputs.training, _training_suspects(inputs, margins, held_out)),
-        (inputs.validation, replace(held_out, indices=results.indices[held_out.indices])),
-    ]
-    rows = suspect_rows(parts)
-    text = about_suspects(rows)
-    found = can_tell(softmax(results.logits), SUPPOSED)
-    is_enough = found >= MIN_FOUND and found * SUPPOSED * len(targets) >= MIN_NUM_FOUND
-    if not rows and not is_enough:
-        text = (
-            "Whether categories are wrong cannot be told: among the mistakes of this model,"
-            f" {1 - evaluation.accuracy:.0%} of {counted(len(targets), 'image', 'images')} for"
-            " validation, wrong labels would not stand out. A more accurate model, or more images,"
-            " can tell."
-        )
-    if text:
-        paragraph(text)
-    return rows, text
-
-
-def _find_label_suspects(
-    inputs: TrainingInputs,
-    margins: tuple[np.ndarray, np.ndarray],
-    results: ImageResults,
-    evaluation: AnyEvaluation,
-) -> tuple[list[Suspect], str]:
-    """Return the same of images with any number of categories, of which one is most in doubt.
-
-    A model that does no better than guessing suspects nothing.
-    """
-    if not evaluation.is_better_than_guessing:
-        return [], ""
-    outcomes = results.outcomes
-    assert isinstance(outcomes, MultiLabelOutcomes)
-    held_out = suspects_by_label(outcomes.targets, outcomes.probabilities)
-    in_dataset = replace(held_out, indices=results.indices[held_out.indices])
-    rows = suspect_rows(
-        [
-            (inputs.training, suspects_by_margin(*margins, held_out)),
-            (inputs.validation, in_dataset),
-        ]
-    )
-    if not rows:
-        return [], ""
-    images = counted(len(rows), "image", "images")
-    text = f"{images} may lack a category, or have one that is wrong: see {SUSPECTS}."
-    paragraph(text)
-    return rows, text
-
-
-def _training_suspects(
-    inputs: TrainingInputs, margins: tuple[np.ndarray, np.ndarray], held_out: Suspects
-) -> Suspects:
-    """Return the suspects among the training images: by predictions out of fold, or by margins."""
-    if inputs.race is None:
-        return suspects_by_margin(*margins, held_out)
-    probabilities = read_predictions(inputs.model.root)[: len(inputs.training)]
-    known = np.flatnonzero(np.isfinite(probabilities).all(axis=1))
-    targets = inputs.training.class_indices[known]
-    logits = np.log(np.maximum(probabilities[known].astype(np.float64), TINY))
-    wrong = fit_label_noise(logits, targets).wrong_probabilities(logits, targets)
-    suspects = suspects_by_prediction(targets, logits, wrong)
-    return replace(suspects, indices=known[suspects.indices])

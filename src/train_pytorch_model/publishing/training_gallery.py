@@ -91,7 +91,7 @@ def _facts(target: np.ndarray, images: ImageDirectory) -> list[Fact]:
         return [Fact("category", images.categories[int(target)])]
     if not target.any():
         return [Fact("category", NONE)]
-    order = np.argsort(-target, kind="stable")[: MAX_FACTS if images.is_multi_label else 2]
+    order = np.argsort(-target, kind="stable")[:MAX_FACTS]
     return [
         Fact("category", images.categories[index], f"{target[index]:.0%}")
         for index in order

@@ -40,6 +40,7 @@ class Task(ABC):
 
     top1_name = "accuracy"  # of an epoch's `top1`, for the log
     frozen_head_step = fine_tuning.HEAD_STEP  # of a new last layer on a frozen backbone
+    energies_tell = True  # whether they tell images unlike those of training
 
     num_categories: int
     loss_sum: LossSum  # of training
@@ -113,6 +114,7 @@ class MultiLabel(Task):
 
     top1_name = "top-1 accuracy"
     frozen_head_step = fine_tuning.FROZEN_LABELS_HEAD_STEP
+    energies_tell = False  # an image of none of the categories would be taken for one
 
     bias: Tensor  # (C,), the log-odds of the base rates
 
