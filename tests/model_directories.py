@@ -26,6 +26,7 @@ def write_model(
     is_pretrained: bool = False,
     categories: tuple[str, ...] = (),
     architecture: str = "resnet18",
+    thresholds: tuple[float, ...] | None = None,
 ) -> Path:
     """Write a model directory with placeholder weights."""
     root.mkdir(parents=True)
@@ -36,6 +37,7 @@ def write_model(
         is_pretrained=is_pretrained,
         recipe=recipe,
         categories=categories,
+        thresholds=thresholds,
     )
     write_yaml(root / "_meta.yaml", meta)
     (root / "model").write_bytes(b"weights")

@@ -1,6 +1,7 @@
 """`fit`: from one folder of images to a trained and tested model."""
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,13 +9,15 @@ import tyro
 
 from train_pytorch_model.commands.next_steps import review_command, scoring_commands
 from train_pytorch_model.config.fit_options import FitOptions
+from train_pytorch_model.datasets.conversion import is_archive
 from train_pytorch_model.evaluation.directory import PAGE
 from train_pytorch_model.formats.trained_directory import EVALUATION, REPORT
+from train_pytorch_model.inputs.scoring import open_trained
 from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.quality.suspects import SUSPECTS
 from train_pytorch_model.quality.twins import TWINS
-from train_pytorch_model.stories.fit import fit
+from train_pytorch_model.stories.fit import beside, fit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +42,14 @@ class Fit(FitOptions):
         logger.info(f"The model is in {fitted.model}, with {REPORT} and {EVALUATION}/{PAGE}. Next:")
         for command in scoring_commands(fitted.model):
             logger.info(f"  {command}")
-        if any((fitted.model / name).exists() for name in (SUSPECTS, TWINS)):
-            logger.info("  # what looks wrong in the images: a page to correct it")
-            logger.info(f"  {review_command(fitted.model, self.folder)}")
+        for command in reviewing(fitted.model, self.folder):
+            logger.info(f"  {command}")
+
+
+def reviewing(model: Path, folder: Path) -> Iterator[str]:
+    """Yield the lines of a shell that show what looks wrong in the images, if anything does."""
+    is_any_listed = any((model / name).exists() for name in (SUSPECTS, TWINS))
+    if not is_any_listed or open_trained(model).thresholds is not None:  # which `review` refuses
+        return
+    yield "# what looks wrong in the images: a page to correct it"
+    yield review_command(model, beside(folder, "images") if is_archive(folder) else folder)

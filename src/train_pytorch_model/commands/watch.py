@@ -1,12 +1,11 @@
 """`watch`: whether a model still sees what it was validated on."""
 
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
 
-from train_pytorch_model.commands.next_steps import COMMAND
+from train_pytorch_model.commands.next_steps import review_command
 from train_pytorch_model.config.options import OptionalPath, Switch
 from train_pytorch_model.formats.outputs import check_output
 from train_pytorch_model.formats.replacing import WATCHED
@@ -55,8 +54,7 @@ class Watch:
             for name, label, confidence, _ in watched.look_first[:NUM_SHOWN]:
                 logger.info(f"  {name}: {label}, {confidence:.1%}")
             logger.info("On a page, to decide about their categories:")
-            model_path = shlex.quote(str(self.model))
-            logger.info(f"  {COMMAND} review {model_path} --dataset FOLDER")
+            logger.info(f"  {review_command(self.model, Path('FOLDER'))}")
         if self.output is not None:
             write_watched(watched, self.output, self.overwrite)
             logger.info(f"The numbers and all images to look at are in {self.output}")

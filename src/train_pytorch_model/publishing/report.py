@@ -156,17 +156,18 @@ def _galleries(engine: Engine, training: ImageDirectory, examination: Examinatio
     inputs = engine.plan.inputs
     data_sets = (inputs.training, inputs.validation)
     colours = inputs.spec.framing.colours
+    view = view_of(examination.evaluation)
     explain_validation = partial(explain, engine.network, inputs.spec, inputs.validation)
     return [
-        *suspects_gallery(examination.suspects, data_sets, colours),
-        *view_of(examination.evaluation).galleries(
+        *suspects_gallery(examination.suspects, data_sets, colours, view.correcting),
+        *view.galleries(
             examination.evaluation,
             examination.evaluated,
             colours,
             explain_validation,
             shown_before=files_of_suspects(examination.suspects, inputs.validation.port),
         ),
-        *twins_gallery(examination.twins, data_sets, colours),
+        *twins_gallery(examination.twins, data_sets, colours, view.correcting),
         training_gallery(engine.plan, training),
     ]
 

@@ -1,6 +1,7 @@
 """The galleries of predictions, of suspects and of images that look alike."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from train_pytorch_model.evaluation.metrics import Evaluation, Outcomes
 from train_pytorch_model.evaluation.tables import EvaluatedImages, Prediction
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.colours import Colours
+from train_pytorch_model.machine.launch import PROGRAM
 from train_pytorch_model.quality.suspects import Suspect, about_suspects
 from train_pytorch_model.quality.twins import TWINS, TwinRow
 from train_pytorch_model.reports.gallery import HEAT_NOTE, Card, Fact, Gallery, Heat
@@ -139,8 +141,31 @@ def files_of_suspects(suspects: Sequence[Suspect], port: str) -> set[str]:
     return {suspect.file for suspect in suspects[:MAX_SUSPECTS] if suspect.dataset == port}
 
 
+@dataclass(frozen=True)
+class Correcting:
+    """How the labels of one kind of data sets are corrected, in words."""
+
+    suspects: str
+    twins: str  # after `the categories differ: `
+
+
+ON_PAGE = Correcting(
+    suspects=f"`python -m {PROGRAM} review MODEL --dataset FOLDER`, with this model and the folder"
+    " of the images, makes a page on which they are corrected, and `--corrections` trains again"
+    " with what was decided there.",
+    twins="`review` shows both, and saves which one is right.",
+)
+IN_TABLE = Correcting(
+    suspects="Correct what is wrong in the table of the images, and train again.",
+    twins="correct the table of the images where one of them is wrong.",
+)
+
+
 def suspects_gallery(
-    suspects: Sequence[Suspect], data_sets: Sequence[ImageDirectory], colours: Colours
+    suspects: Sequence[Suspect],
+    data_sets: Sequence[ImageDirectory],
+    colours: Colours,
+    correcting: Correcting = ON_PAGE,
 ) -> list[Gallery]:
     """Return the images of these data sets whose category is most probably wrong.
 
@@ -160,15 +185,17 @@ def suspects_gallery(
         for suspect in suspects[:MAX_SUSPECTS]
     ]
     text = (
-        f"{about_suspects(suspects)} The percentages say how probable that is. The verb `review`"
-        " makes a page on which they are corrected, and `--corrections` trains again with what was"
-        " decided there."
+        f"{about_suspects(suspects)} The percentages say how probable that is."
+        f" {correcting.suspects}"
     )
     return [Gallery("suspects", "Look at these first", text, cards)] if cards else []
 
 
 def twins_gallery(
-    rows: Sequence[TwinRow], data_sets: Sequence[ImageDirectory], colours: Colours
+    rows: Sequence[TwinRow],
+    data_sets: Sequence[ImageDirectory],
+    colours: Colours,
+    correcting: Correcting = ON_PAGE,
 ) -> list[Gallery]:
     """Return the first pairs of images that look alike; no gallery if there is none."""
     roots = {images.port: images.root for images in data_sets}
@@ -186,10 +213,11 @@ def twins_gallery(
         )
         for row in rows[:MAX_TWINS]
     ]
-    return [Gallery("twins", "Images that look alike", _about_twins(rows), cards)] if cards else []
+    text = _about_twins(rows, correcting)
+    return [Gallery("twins", "Images that look alike", text, cards)] if cards else []
 
 
-def _about_twins(rows: Sequence[TwinRow]) -> str:
+def _about_twins(rows: Sequence[TwinRow], correcting: Correcting) -> str:
     """Return how many pairs there are, and what to do about each kind of them."""
     contradicting = sum(row.category != row.other_category for row in rows)
     shared = sum(row.category == row.other_category and row.port != row.other_port for row in rows)
@@ -200,8 +228,8 @@ def _about_twins(rows: Sequence[TwinRow]) -> str:
     ]
     if contradicting:
         sentences.append(
-            f"In {counted(contradicting, 'pair', 'pairs')} the categories differ: `review` shows"
-            " both, and saves which one is right."
+            f"In {counted(contradicting, 'pair', 'pairs')} the categories differ:"
+            f" {correcting.twins}"
         )
     if shared:
         parts = " and ".join(dict.fromkeys(map(_first_word, _ports_of_shared(rows))))

@@ -8,7 +8,12 @@ from train_pytorch_model.evaluation.metrics import Evaluation
 from train_pytorch_model.evaluation.multi_label import AnyEvaluation, MultiLabelEvaluation
 from train_pytorch_model.evaluation.tables import EvaluatedImages
 from train_pytorch_model.reports.evaluation_values import evaluation_values, files_by_cell
-from train_pytorch_model.reports.galleries import prediction_galleries
+from train_pytorch_model.reports.galleries import (
+    IN_TABLE,
+    ON_PAGE,
+    Correcting,
+    prediction_galleries,
+)
 from train_pytorch_model.reports.gallery import Gallery
 from train_pytorch_model.reports.multi_label_view import multi_label_galleries, multi_label_values
 
@@ -25,6 +30,7 @@ class View:
     galleries: Callable[..., list[Gallery]]
     # The names of files behind cells of a table, by cell.
     files: Callable[[EvaluatedImages], Mapping[str, Sequence[str]]]
+    correcting: Correcting  # what to do about a wrong label
 
 
 ONE_CATEGORY = View(
@@ -33,6 +39,7 @@ ONE_CATEGORY = View(
     values=evaluation_values,
     galleries=prediction_galleries,
     files=files_by_cell,
+    correcting=ON_PAGE,
 )
 ANY_CATEGORIES = View(
     report="multi_label_report.html",
@@ -40,6 +47,7 @@ ANY_CATEGORIES = View(
     values=multi_label_values,
     galleries=multi_label_galleries,
     files=lambda _: {},
+    correcting=IN_TABLE,
 )
 _VIEWS = {Evaluation: ONE_CATEGORY, MultiLabelEvaluation: ANY_CATEGORIES}
 

@@ -141,7 +141,7 @@ def _write_evaluation(
     if training is not None:
         twins = _find_twins(training, evaluated, training_hashes, hashes)
         data_sets = (training.images, training.validation, inputs.images)
-        galleries += twins_gallery(twins, data_sets, spec.framing.colours)
+        galleries += twins_gallery(twins, data_sets, spec.framing.colours, view.correcting)
         if twins:
             write_csv(root / TWINS, table_of(TwinRow, twins))
     page = render_evaluation(

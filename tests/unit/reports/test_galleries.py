@@ -18,7 +18,12 @@ from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.image_classifier.colours import DEFAULT_COLOURS
 from train_pytorch_model.quality.twins import TwinRow
 from train_pytorch_model.reports.evaluation_values import MAX_CELL_FILES, files_by_cell
-from train_pytorch_model.reports.galleries import MAX_MISTAKES, prediction_galleries, twins_gallery
+from train_pytorch_model.reports.galleries import (
+    IN_TABLE,
+    MAX_MISTAKES,
+    prediction_galleries,
+    twins_gallery,
+)
 from train_pytorch_model.reports.gallery import Card, Fact, Gallery, Heat
 from train_pytorch_model.reports.pictures import THUMBNAIL_SIDE, thumbnail
 from train_pytorch_model.reports.training_report import render_report
@@ -187,6 +192,17 @@ def test_what_to_do_about_twins_is_said_of_each_kind(
     assert text in gallery.text
     assert gallery.text.count(" pair ") == 2
     assert [fact.name for fact in gallery.cards[0].facts] == ["cat", category]
+
+
+def test_a_review_is_not_proposed_for_lists_of_categories(tmp_path: Path) -> None:
+    (tmp_path / "cat").mkdir()
+    paint("red", 1).save(tmp_path / "cat/1.png")
+    images = open_image_directory(tmp_path, "Training dataset")
+    port = images.port
+    row = TwinRow(port, "cat/1.png", "cat", port, "cat/1.png", "cat;dog", "similar", 1)
+    (gallery,) = twins_gallery([row], [images], DEFAULT_COLOURS, IN_TABLE)
+    assert "the categories differ: correct the table of the images" in gallery.text
+    assert "review" not in gallery.text
 
 
 def test_a_thumbnail_has_no_metadata(tmp_path: Path) -> None:
