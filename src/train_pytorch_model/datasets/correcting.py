@@ -124,14 +124,16 @@ def correct(
         )
     outcome = _Outcome()
     found = list(_find(folder, parts, corrections, outcome))
-    categories = _categories(parts, found)
+    categories, index_of = _categories(parts, found)
     corrected = {
-        part: _decide(images, categories, [one for one in found if one.part == part], outcome)
+        part: _decide(
+            images, categories, index_of, [one for one in found if one.part == part], outcome
+        )
         for part, images in parts.items()
     }
     joining = [one for one in found if not one.part and one.correction.category is not None]
     if joining:
-        corrected = _join(corrected, joining, categories, place)
+        corrected = _join(corrected, joining, index_of, place)
         outcome.counts["joined"] += len(joining)
     corrected = _without_empty(corrected, outcome)
     _log(corrections, outcome)
@@ -213,15 +215,26 @@ def _is_same(found: _Found) -> bool:
         return False
 
 
-def _categories(parts: Mapping[str, ImageDirectory], found: Sequence[_Found]) -> tuple[str, ...]:
-    """Return the categories of all parts, and those that are new."""
+def _categories(
+    parts: Mapping[str, ImageDirectory], found: Sequence[_Found]
+) -> tuple[tuple[str, ...], dict[str, int]]:
+    """Return the categories of all parts and the new ones, and the index that each decision means.
+
+    A decision may spell a known category in another way.
+    """
     known = list(dict.fromkeys(name for images in parts.values() for name in images.categories))
     in_order = known == sorted(known, key=natural_order)
-    for one in found:
-        category = one.correction.category
-        if category is not None and _meant(category, known) is None:
+    meant: dict[str, str] = {}
+    for category in dict.fromkeys(one.correction.category for one in found):
+        if category is None:
+            continue
+        name = _meant(category, known)
+        if name is None:
             known.append(category)
-    return tuple(sorted(known, key=natural_order) if in_order else known)
+        meant[category] = name or category
+    categories = tuple(sorted(known, key=natural_order) if in_order else known)
+    index_of = {name: index for index, name in enumerate(categories)}
+    return categories, {category: index_of[name] for category, name in meant.items()}
 
 
 def _meant(category: str, known: Sequence[str]) -> str | None:
@@ -236,18 +249,22 @@ def _meant(category: str, known: Sequence[str]) -> str | None:
 def _decide(
     images: ImageDirectory,
     categories: tuple[str, ...],
+    index_of: Mapping[str, int],
     found: Sequence[_Found],
     outcome: _Outcome,
 ) -> ImageDirectory:
-    """Return the images of a part with the decisions on them, and only those with a category."""
-    index_of = {comparable(name): index for index, name in enumerate(categories)}
-    own = [index_of[comparable(name)] for name in images.categories]
+    """Return the images of a part with the decisions on them, and only those with a category.
+
+    `index_of` has the index of the category that each decision means.
+    """
+    number_of = {comparable(name): index for index, name in enumerate(categories)}
+    own = [number_of[comparable(name)] for name in images.categories]
     class_indices = np.array([*own, UNLABELLED], dtype=np.int32)[images.class_indices]
     is_kept = np.ones(len(images), dtype=bool)
     for one in found:
         category = one.correction.category
         if category is not None:
-            class_index = categories.index(_meant(category, categories) or category)
+            class_index = index_of[category]
             kind = _kind_of(int(class_indices[one.index]), class_index)
             class_indices[one.index] = class_index
         elif one.correction.decision == DISCARDED:
@@ -279,16 +296,14 @@ def _kind_of(before: int, after: int) -> str:
 def _join(
     parts: Mapping[str, ImageDirectory],
     found: Sequence[_Found],
-    categories: tuple[str, ...],
+    index_of: Mapping[str, int],
     place: Placement,
 ) -> dict[str, ImageDirectory]:
     """Return the parts with the images that were in none."""
     training = parts[TRAINING]
     root = os.path.realpath(training.root)
     names = [os.path.relpath(os.path.realpath(one.path), root) for one in found]
-    indices = [
-        categories.index(_meant(one.correction.category or "", categories) or "") for one in found
-    ]
+    indices = [index_of[one.correction.category or ""] for one in found]
     first = 1 + max(int(images.rows[-1]) for images in parts.values() if len(images))
     joining = replace(
         training,
@@ -349,8 +364,8 @@ def _log(corrections: Corrections, outcome: _Outcome) -> None:
     parts = [counted(counts[kind], *words) for kind, words in texts.items() if counts[kind]]
     logger.info(f"{name}: {'; '.join(parts) or 'no decision counts'}")
     if counts["unlabelled"]:
-        number = counted(counts["unlabelled"], "image has", "images have")
-        logger.info(f"{number} no category in {name}, and {_is_are(counts)} left out")
+        number = counted(counts["unlabelled"], "image", "images")
+        logger.info(f"Left out: {number} without a category, also in {name}")
     problems = [
         (outcome.gone, "names files that are not in the data set, nor beside the table"),
         (outcome.differing, "was made for other content of these files, and does not count"),
@@ -363,7 +378,3 @@ def _log(corrections: Corrections, outcome: _Outcome) -> None:
     for names, text in problems:
         if names:
             logger.warning(f"{name} {text}:{bulleted(list(map(repr, names)))}")
-
-
-def _is_are(counts: Mapping[str, int]) -> str:
-    return "is" if counts["unlabelled"] == 1 else "are"
