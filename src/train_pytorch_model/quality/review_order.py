@@ -3,8 +3,8 @@
 Categories that are more probably wrong than right, and images that look alike but have different
 categories, come first, by how probable it is that the category is wrong. Then come images without a
 category of which to label next, then the labels that the model finds least probable, and last
-images unlike all that the model was trained on. `suspects.csv` and `to_label.csv` have the same
-order.
+images unlike all that the model was trained on. `suspects.csv` and `to_label.csv` rank by the same
+functions, `probably_wrong` and `MostUncertain.ranked`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from train_pytorch_model.quality.suspects import MIN_PROBABILITY
+from train_pytorch_model.quality.suspects import MIN_PROBABILITY, probably_wrong
 
 SUSPECT = "suspect"
 TWIN = "twin"
@@ -69,10 +69,9 @@ def rank_images(judged: Judged, size: int) -> list[Ranked]:
 
 def _probably_wrong(judged: Judged) -> Iterator[Ranked]:
     """Yield suspects and contradicting pairs, the most probably wrong first."""
-    suspects = np.flatnonzero(judged.wrong >= MIN_PROBABILITY).tolist()
     found = [
         Ranked(index, SUSPECT, int(judged.proposed[index]), float(judged.wrong[index]))
-        for index in suspects
+        for index in probably_wrong(judged.wrong).tolist()
     ]
     found += _contradicting(judged)
     yield from sorted(found, key=lambda one: (-one.wrong, one.index))

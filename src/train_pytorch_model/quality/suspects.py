@@ -46,13 +46,23 @@ class Suspect:
     original: str  # the file's name before it was copied; empty if unknown
 
 
+def probably_wrong(wrong: np.ndarray, least: float = MIN_PROBABILITY) -> np.ndarray:
+    """Return (K,), int64: the images of a data set that are suspects, the most suspicious first.
+
+    `wrong` (N,) says how probable it is that each category is wrong; a suspect has the `least`.
+    This order is that of `suspects.csv` and of a review.
+    """
+    found = np.flatnonzero(wrong >= least)
+    most_first: np.ndarray = found[np.argsort(-wrong[found], kind="stable")]
+    return most_first
+
+
 def suspects_by_prediction(targets: np.ndarray, logits: np.ndarray, wrong: np.ndarray) -> Suspects:
     """Return the suspects among N images with targets (N,), by logits (N, C).
 
     `wrong` (N,) says how probable it is that each target is wrong.
     """
-    found = np.flatnonzero(wrong >= MIN_PROBABILITY)
-    chosen = found[np.argsort(-wrong[found], kind="stable")]
+    chosen = probably_wrong(wrong)
     return Suspects(
         chosen, best_others(logits[chosen], targets[chosen]), wrong[chosen], len(targets)
     )
@@ -126,8 +136,7 @@ def suspects_by_label(targets: np.ndarray, probabilities: np.ndarray) -> Suspect
     wrong_by_category = np.where(is_suspect, of_other, -1.0)
     proposed = wrong_by_category.argmax(axis=1)
     wrong = wrong_by_category.max(axis=1)
-    suspects = np.flatnonzero(wrong > 0)
-    chosen = suspects[np.argsort(-wrong[suspects], kind="stable")]
+    chosen = probably_wrong(wrong, SURE)
     return Suspects(chosen, proposed[chosen], wrong[chosen], len(targets))
 
 
