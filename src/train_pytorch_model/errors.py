@@ -136,3 +136,19 @@ class ModuleOutOfMemoryError(TrainingError):
             f"Memory has been exhausted, unable to complete running of module. Details: {what}"
         )
         self.images_at_once = images_at_once  # the micro-batch that the next start should try
+
+
+class ServiceError(UserError):
+    """Azure ML cannot be reached, refuses a request, or takes too long."""
+
+    exit_status = 4
+
+    def __init__(self, text: str, is_transient: bool = False) -> None:
+        super().__init__(text)
+        self.is_transient = is_transient
+
+
+class JobFailedError(UserError):
+    """A job in Azure ML has ended without a model."""
+
+    exit_status = 4

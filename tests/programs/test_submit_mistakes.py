@@ -19,6 +19,7 @@ from tests.programs.azure_service import (
 )
 from tests.programs.program import assert_refused
 from tests.programs.submitting import DATA, MODEL, ON_A_WORKSTATION, submit
+from train_pytorch_model.errors import ServiceError
 
 pytestmark = ON_A_WORKSTATION
 
@@ -210,7 +211,6 @@ def test_an_answer_of_something_else_is_a_sentence(answer: Any, service: AzureSe
 
 
 def test_a_job_that_the_client_refuses_is_reported_in_one_sentence(tmp_path: Path) -> None:
-    from train_pytorch_model.azure.client_errors import ServiceError
     from train_pytorch_model.azure.service import load_valid_job
 
     submit(*DATA, "--architecture", "resnet18", "--dry-run", tmp_path / "job")

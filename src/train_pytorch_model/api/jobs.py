@@ -17,7 +17,7 @@ from train_pytorch_model.config.given_values import path_of, typed_values
 from train_pytorch_model.config.keyword_options import require_known, set_signature
 from train_pytorch_model.config.options import assemble, options_in
 from train_pytorch_model.config.train_config import TrainConfig
-from train_pytorch_model.errors import ParameterError, UserError
+from train_pytorch_model.errors import ParameterError, ServiceError, UserError
 from train_pytorch_model.formats.outputs import check_output
 from train_pytorch_model.machine.console import logger, shown_on_console
 
@@ -69,7 +69,6 @@ class Job:
         `limit` is in minutes. Ctrl-C or "Interrupt" stops the waiting, not the job. Raises
         `JobFailedError`, and `ServiceError` if the job takes longer or Azure cannot be reached.
         """
-        from train_pytorch_model.azure.client_errors import ServiceError
         from train_pytorch_model.azure.trained_model import describe
         from train_pytorch_model.azure.watch import follow
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext, redirect_stderr
 from azure.ai.ml.exceptions import MlException
 from azure.core import exceptions
 
-from train_pytorch_model.errors import UserError
+from train_pytorch_model.errors import ServiceError
 
 _COLOUR = re.compile(r"\x1b\[\d+m")
 # The rest is advice on other tools.
@@ -19,16 +19,6 @@ _SIGNATURE = re.compile(r"(https?://[^\s?\"']+)\?[^\s\"']+")
 MAX_REASON = 500  # characters
 # What the client raises for an answer that is no JSON, or JSON of another shape.
 _SHAPES = (ValueError, TypeError, AttributeError, LookupError)
-
-
-class ServiceError(UserError):
-    """Azure ML cannot be reached, refuses a request, or takes too long."""
-
-    exit_status = 4
-
-    def __init__(self, text: str, is_transient: bool = False) -> None:
-        super().__init__(text)
-        self.is_transient = is_transient
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from train_pytorch_model.azure.client_errors import ServiceError
 from train_pytorch_model.azure.cluster import Cluster
 from train_pytorch_model.azure.job_folder import (
     ENVIRONMENT_FILE,
@@ -14,7 +13,7 @@ from train_pytorch_model.azure.rules import problems_of_processes
 from train_pytorch_model.azure.service import Job, Service, load_valid_job
 from train_pytorch_model.azure.submission import SERVERLESS, Submission
 from train_pytorch_model.config.wording import assignment, bulleted, flag, parameter, worded
-from train_pytorch_model.errors import ParameterError
+from train_pytorch_model.errors import ParameterError, ServiceError
 from train_pytorch_model.machine.console import logger
 
 RETIRED = "Azure has retired low-priority nodes of clusters since 2026-03-31, region by region"

@@ -13,11 +13,11 @@ from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 from azure.identity import DefaultAzureCredential
 from msgspec.structs import astuple
 
-from train_pytorch_model.azure.client_errors import ServiceError, translating_errors
+from train_pytorch_model.azure.client_errors import translating_errors
 from train_pytorch_model.azure.cluster import Cluster
 from train_pytorch_model.azure.submission import Submission
 from train_pytorch_model.azure.workspace import Workspace
-from train_pytorch_model.errors import ParameterError
+from train_pytorch_model.errors import ParameterError, ServiceError
 from train_pytorch_model.machine.console import logger
 
 __all__ = ["Job", "Service", "load_valid_job"]

@@ -3,10 +3,10 @@
 import tempfile
 from pathlib import Path
 
-from train_pytorch_model.azure.client_errors import ServiceError
 from train_pytorch_model.azure.job_folder import MODEL_OUTPUT
 from train_pytorch_model.azure.service import Job, Service
 from train_pytorch_model.config.wording import bulleted
+from train_pytorch_model.errors import ServiceError
 from train_pytorch_model.formats.outputs import owning_directory
 from train_pytorch_model.formats.reading import META, MalformedFileError, read_yaml
 from train_pytorch_model.formats.trained_directory import AZUREML_MODEL, differences

@@ -3,10 +3,9 @@
 import time
 from datetime import timedelta
 
-from train_pytorch_model.azure.client_errors import ServiceError
 from train_pytorch_model.azure.log_stream import LogStream
 from train_pytorch_model.azure.service import Job, Service
-from train_pytorch_model.errors import UserError
+from train_pytorch_model.errors import JobFailedError, ServiceError
 from train_pytorch_model.machine.console import logger
 
 POLL_S = 10.0
@@ -29,12 +28,6 @@ ACTIVE = {
     "CancelRequested": "the job is being cancelled",
 }
 REASONS = WAITING | ACTIVE
-
-
-class JobFailedError(UserError):
-    """The job has ended without a model."""
-
-    exit_status = 4
 
 
 def follow(service: Service, job: Job, limit_min: int | None) -> None:

@@ -4,13 +4,13 @@ import tempfile
 from pathlib import Path
 
 from train_pytorch_model.azure import trained_model
-from train_pytorch_model.azure.client_errors import ServiceError
 from train_pytorch_model.azure.job_folder import MODEL_OUTPUT, write_job_folder
 from train_pytorch_model.azure.send import send
 from train_pytorch_model.azure.service import Job, Service
 from train_pytorch_model.azure.submission import Submission
 from train_pytorch_model.azure.watch import follow
 from train_pytorch_model.azure.workspace import Workspace
+from train_pytorch_model.errors import ServiceError
 from train_pytorch_model.machine.console import logger
 
 
