@@ -26,6 +26,17 @@ def review_command(model: Path, folder: Path) -> str:
     return f"{COMMAND} review {shlex.quote(str(model))} {dataset}"
 
 
+def correction_command(folder: Path, has_categories: bool) -> str:
+    """Return the line of a shell that trains with the decisions about the images of a folder.
+
+    New images without a category join those of another folder, by the table that is among them.
+    """
+    if has_categories:
+        return f"{COMMAND} fit {shlex.quote(str(folder))} --corrections corrections.csv"
+    table = shlex.quote(str(folder / "corrections.csv"))
+    return f"{COMMAND} fit FOLDER --corrections {table}"
+
+
 def activation_commands() -> Iterator[str]:
     """Yield the command that activates this virtual environment, unless `python` is its python."""
     if sys.prefix == sys.base_prefix:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import tyro
 
-from train_pytorch_model.commands.next_steps import COMMAND
+from train_pytorch_model.commands.next_steps import correction_command
 from train_pytorch_model.config.options import OptionalPath, Switch
 from train_pytorch_model.config.table_options import TableOptions, columns_of
 from train_pytorch_model.machine.console import logger, set_up
@@ -41,7 +41,7 @@ class Review(TableOptions):
         set_up(quiet=self.quiet)
         from train_pytorch_model.stories.write_review import write_review
 
-        write_review(
+        has_categories = write_review(
             self.model,
             self.dataset,
             self.output,
@@ -49,8 +49,14 @@ class Review(TableOptions):
             self.corrections,
             self.num_images,
         )
+        folder = self.dataset
+        if not has_categories and folder.is_file():  # the table of new images
+            folder = folder.parent
+        where = "" if has_categories else f" in {folder}"
         logger.info(
-            f"The page is {self.output}: open it in a browser, decide, and save corrections.csv."
-            " Then:"
+            f"The page is {self.output}: open it in a browser, decide, and save corrections.csv"
+            f"{where}. Then:"
         )
-        logger.info(f"  {COMMAND} fit FOLDER --corrections corrections.csv")
+        if not has_categories:
+            logger.info("  # FOLDER: the images that the model was trained on")
+        logger.info(f"  {correction_command(folder, has_categories)}")

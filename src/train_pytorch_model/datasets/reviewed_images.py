@@ -45,9 +45,8 @@ def open_reviewed(
 ) -> ReviewedImages:
     """Open all images of a folder, or of a table, with their categories, if they have any.
 
-    Folders called otherwise than all of the `known` categories are none. There are `others`, too.
-    Raises
-    `InvalidDatasetError`.
+    If none of them is one of the `known` categories, they count as none. There are `others`, too.
+    Raises `InvalidDatasetError`.
     """
     root = folder.parent if os.path.isfile(folder) and is_table(folder) else folder
     category_of = _categories_of(folder, root, known, columns)
@@ -108,8 +107,8 @@ def _categories_of(
     knows_any = set(map(comparable, category_of.values())) & set(map(comparable, known))
     if category_of and not knows_any:
         logger.info(
-            f"The folders of {folder} are called otherwise than the model's categories, so its"
-            " images count as images without a category."
+            f"None of the categories of {folder} is one of the model's, so its images count as"
+            " images without a category."
         )
         return {}
     return category_of

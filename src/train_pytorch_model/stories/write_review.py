@@ -12,6 +12,7 @@ from train_pytorch_model.datasets.reviewed_images import open_reviewed
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.errors import InvalidDatasetError, OutputDirectoryError, ParameterError
 from train_pytorch_model.formats.corrections import CORRECTIONS
+from train_pytorch_model.formats.listing import UNLABELLED
 from train_pytorch_model.formats.trained_directory import REPORT
 from train_pytorch_model.formats.writing import write_durably
 from train_pytorch_model.image_classifier.classifier import best_device
@@ -30,9 +31,10 @@ def write_review(
     columns: TableOptions = BY_DEFAULT,
     corrections: Path | None = None,
     num_images: int = MAX_REVIEWED,
-) -> None:
+) -> bool:
     """Write the page of the images that most need a decision.
 
+    Returns whether any image of the data set has a category of the model.
     Raises `InvalidModelDirectoryError`, `InvalidDatasetError`, `OutputDirectoryError`,
     `ParameterError`.
     """
@@ -61,6 +63,7 @@ def write_review(
         write_durably(output, page.encode())
     except OSError as error:
         raise OutputDirectoryError(f"{parameter('output')} {output}: {error.strerror}.") from error
+    return bool((reviewed.class_indices != UNLABELLED).any())
 
 
 def _report_of(model: Path, output: Path) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.commands.next_steps import activation_commands
+from train_pytorch_model.commands.next_steps import activation_commands, correction_command
 
 
 def test_an_environment_that_is_not_active_is_activated_first(
@@ -27,3 +27,10 @@ def test_an_environment_that_is_not_active_is_activated_first(
     )  # no virtual environment: nothing to activate
     monkeypatch.setenv("PATH", str(tmp_path))
     assert list(activation_commands()) == []
+
+
+def test_decisions_about_new_images_are_trained_with_from_their_folder() -> None:
+    labelled = correction_command(Path("my photographs"), has_categories=True)
+    assert labelled.endswith(" fit 'my photographs' --corrections corrections.csv")
+    new = correction_command(Path("new"), has_categories=False)
+    assert new.endswith(" fit FOLDER --corrections new/corrections.csv")
