@@ -12,7 +12,7 @@ from train_pytorch_model.api.model import AnyPath, Model, load
 from train_pytorch_model.azure.local_data import check_local_data
 from train_pytorch_model.azure.rules import check_submission
 from train_pytorch_model.azure.submission import DATA, Submission
-from train_pytorch_model.azure.workspace_options import WorkspaceOptions
+from train_pytorch_model.azure.workspace_options import WorkspaceOptions, workspace_of
 from train_pytorch_model.config.given_values import path_of, typed_values
 from train_pytorch_model.config.keyword_options import require_known, set_signature
 from train_pytorch_model.config.options import assemble, options_in
@@ -172,10 +172,8 @@ def find_job(name: str, **workspace: Any) -> Job:
     The options name the workspace, as those of `submit` do. Raises `ParameterError` if there is no
     such job, and `ServiceError`.
     """
-    require_known("find_job", workspace, _WORKSPACE)
-    values = typed_values({"name": name, **workspace}, {"name": str, **_TYPES})
-    del values["name"]
-    address = WorkspaceOptions(**values).workspace()
+    name = typed_values({"name": name}, {"name": str})["name"]
+    address = workspace_of("find_job", workspace)
 
     from train_pytorch_model.azure.service import Service
 

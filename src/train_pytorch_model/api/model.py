@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, get_type_hints
 import numpy as np
 from PIL import Image
 
-from train_pytorch_model.azure.workspace_options import WorkspaceOptions
+from train_pytorch_model.azure.workspace_options import WorkspaceOptions, workspace_of
 from train_pytorch_model.config.given_values import path_of, typed_values
-from train_pytorch_model.config.keyword_options import require_known, set_signature
+from train_pytorch_model.config.keyword_options import set_signature
 from train_pytorch_model.config.options import options_in
 from train_pytorch_model.config.table_options import TableOptions
 from train_pytorch_model.formats.outputs import check_output
@@ -49,7 +49,6 @@ class Array(Protocol):
         ...
 
 
-_WORKSPACE = get_type_hints(WorkspaceOptions)
 MOVED_HINT = "If the directory has been moved, `load` it where it is now."
 ImageLike = AnyPath | bytes | BinaryIO | Image.Image | Array
 
@@ -234,12 +233,9 @@ class Model:
         from train_pytorch_model.inference.random_state import kept_random_state
         from train_pytorch_model.stories.evaluate import evaluate
 
-        columns = {
-            "label_column": label_column,
-            "file_column": file_column,
-            "split_column": split_column,
-        }
-        table = TableOptions(**typed_values(columns, get_type_hints(TableOptions)))
+        table = _table_options(
+            label_column=label_column, file_column=file_column, split_column=split_column
+        )
         inputs = open_evaluation_inputs(self.root, path_of("folder", folder), table)
         other = None
         if against is not None:
@@ -259,10 +255,8 @@ class Model:
         The options name the workspace, as those of `submit` do. Raises `ParameterError` and
         `ServiceError`.
         """
-        require_known("register", workspace, _WORKSPACE)
-        options = WorkspaceOptions(**typed_values(workspace, _WORKSPACE))
         name = typed_values({"name": name}, {"name": str})["name"]
-        address = options.workspace()
+        address = workspace_of("register", workspace)
 
         from train_pytorch_model.stories.register_model import register_model
 
@@ -291,11 +285,9 @@ class Model:
         from train_pytorch_model.inference.random_state import kept_random_state
         from train_pytorch_model.stories.write_review import write_review
 
-        columns = {
-            "label_column": label_column,
-            "file_column": file_column,
-            "split_column": split_column,
-        }
+        table = _table_options(
+            label_column=label_column, file_column=file_column, split_column=split_column
+        )
         values = {"corrections": corrections, "num_images": num_images}
         typed = typed_values(values, {"corrections": Path | None, "num_images": int})
         page = path_of("output", output)
@@ -304,7 +296,7 @@ class Model:
                 self.root,
                 path_of("folder", folder),
                 page,
-                TableOptions(**typed_values(columns, get_type_hints(TableOptions))),
+                table,
                 typed["corrections"],
                 typed["num_images"],
             )
@@ -320,6 +312,11 @@ class Model:
         return f"<code>{html.escape(repr(self))}</code>{page}"
 
 
+def _table_options(**columns: str | None) -> TableOptions:
+    """Return the options of a table. Raises `ParameterError` for what is no name of a column."""
+    return TableOptions(**typed_values(columns, get_type_hints(TableOptions)))
+
+
 def load(trained_model: AnyPath, image_size: int | None = None) -> Model:
     """Open a trained model directory.
 
@@ -331,4 +328,4 @@ def load(trained_model: AnyPath, image_size: int | None = None) -> Model:
     return Model(*typed_values(values, types).values())
 
 
-set_signature(Model.register, options_in(WorkspaceOptions), _WORKSPACE)
+set_signature(Model.register, options_in(WorkspaceOptions), get_type_hints(WorkspaceOptions))
