@@ -96,6 +96,15 @@ def test_the_directory_has_thresholds_and_is_none_of_the_designers(model: Model)
         assert title in page
 
 
+def test_the_card_counts_the_images_that_its_accuracy_is_about(model: Model) -> None:
+    with (model.root / "split.csv").open(newline="") as file:
+        validation = [row for row in csv.DictReader(file) if row["part"] == "validation"]
+    num_labelled = sum(bool(row["category"]) for row in validation)
+    assert 0 < num_labelled < len(validation)
+    card = (model.root / "model_card.md").read_text()
+    assert f"of {num_labelled} images |" in card
+
+
 def test_the_parts_have_their_share_of_each_category(model: Model) -> None:
     with (model.root / "split.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

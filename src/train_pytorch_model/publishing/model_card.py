@@ -7,10 +7,12 @@ when it registers a model, but does so from the YAML that `registration` returns
 import base64
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 from PIL import Image
 
 from train_pytorch_model import __version__
@@ -18,6 +20,8 @@ from train_pytorch_model.config.wording import counted
 from train_pytorch_model.evaluation.metrics import confidence_interval
 from train_pytorch_model.evaluation.race_table import HEADER, sentences, table_rows
 from train_pytorch_model.formats import trained_directory
+from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.formats.label_kinds import LabelKind, OnePerImage, SetsPerImage
 from train_pytorch_model.formats.race_record import RaceRecord
 from train_pytorch_model.formats.writing import write_yaml
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, small_jpeg
@@ -28,15 +32,23 @@ from train_pytorch_model.networks.licences import describe_licence
 from train_pytorch_model.training.plan import Plan
 from train_pytorch_model.training.state import State
 
-# By whether images have any number of categories.
-_TASKS = {False: "image-classification", True: "multi-label-image-classification"}
-_MEASURES = {
-    False: "validation accuracy",
-    True: "validation images whose most probable category is among their labels",
-}
-_LABELS = {
-    False: "`Scored Labels`",
-    True: "`Scored Labels` with the list of those above their thresholds",
+
+@dataclass(frozen=True)
+class _Words:
+    """How a model of one kind of labels is described."""
+
+    task: str
+    measure: str  # what its accuracy is
+    labels: str  # the column of a served model's answers
+
+
+_WORDS: Mapping[type[LabelKind], _Words] = {
+    OnePerImage: _Words("image-classification", "validation accuracy", "`Scored Labels`"),
+    SetsPerImage: _Words(
+        "multi-label-image-classification",
+        "validation images with labels, whose most probable category is among these",
+        "`Scored Labels` with the list of those above their thresholds",
+    ),
 }
 # Facts that a model registered in Azure ML has as tags.
 _TAGS = ("task", "base_model_name", "num_categories", "validation_accuracy", "validation_images")
@@ -84,16 +96,17 @@ def _facts(plan: Plan, state: State) -> dict[str, Any]:
     """Return what the model is and how good, for the `metadata` of the MLmodel."""
     inputs = plan.inputs
     metrics = state.best.metrics
+    num_rated = _num_rated(inputs.validation, metrics.images)
     more: dict[str, Any] = {"race": msgspec.to_builtins(inputs.race)} if inputs.race else {}
     if inputs.model.weights_licence:
         more["weights_licence"] = inputs.model.weights_licence
     return {
         **more,
-        "task": _TASKS[inputs.training.is_multi_label],
+        "task": _WORDS[type(inputs.training.labels)].task,
         "base_model_name": inputs.model.architecture,
         "num_categories": len(inputs.categories),
         "validation_accuracy": metrics.top1,
-        "validation_accuracy_interval": list(confidence_interval(metrics.top1, metrics.images)),
+        "validation_accuracy_interval": list(confidence_interval(metrics.top1, num_rated)),
         "validation_images": metrics.images,
         "validation_loss": metrics.loss,
         "training_images": len(inputs.training),
@@ -102,6 +115,16 @@ def _facts(plan: Plan, state: State) -> dict[str, Any]:
         "recipe": plan.fingerprint["recipe"],
         "version": __version__,
     }
+
+
+def _num_rated(validation: ImageDirectory, images: int) -> int:
+    """Return how many of the images that were validated the accuracy is about.
+
+    Of an image without any category, none can be the most probable.
+    """
+    numbers = np.unique(validation.class_indices).tolist()
+    empty = [number for number in numbers if not validation.labels.members(number)]
+    return max(0, images - int(np.isin(validation.class_indices, empty).sum()))
 
 
 def _example(inputs: TrainingInputs) -> str:
@@ -119,11 +142,13 @@ def _example(inputs: TrainingInputs) -> str:
 def _card(facts: Mapping[str, Any], inputs: TrainingInputs) -> str:
     lowest, highest = facts["validation_accuracy_interval"]
     names = [name.replace("`", "'") for name in inputs.categories]
+    words = _WORDS[type(inputs.training.labels)]
+    num_rated = _num_rated(inputs.validation, facts["validation_images"])
     text = _CARD.format(
         **facts,
-        measure=_MEASURES[inputs.training.is_multi_label],
-        labels=_LABELS[inputs.training.is_multi_label],
-        images=counted(facts["validation_images"], "image", "images"),
+        measure=words.measure,
+        labels=words.labels,
+        images=counted(num_rated, "image", "images"),
         trained_on=counted(len(inputs.training), "image", "images"),
         categories=", ".join(f"`{name}`" for name in names),
         lowest=lowest,
