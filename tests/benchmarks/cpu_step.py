@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from itertools import islice
 
-from tests.benchmarks.timing import AVX2_ONLY, arguments, measure_in_turn, show
+from tests.benchmarks.timing import AVX2_ONLY, add_avx2, arguments, measure_in_turn, show
 
 BATCH_SIZE = 16
 STEPS = 3
@@ -32,9 +32,7 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="time a compiled step as well")
     parser.add_argument("--sizes", type=int, nargs="*", help="in px, for a table of many networks")
     parser.add_argument("--architectures", nargs="+", help="of that table")
-    parser.add_argument(
-        "--avx2", action="store_true", help="compute as a CPU without AVX512 and bfloat16"
-    )
+    add_avx2(parser)
     chosen = parser.parse_args()
     if chosen.avx2:
         os.environ |= AVX2_ONLY  # before PyTorch is loaded

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 
-from tests.benchmarks.timing import AVX2_ONLY, Measure, arguments, measure_in_turn, show
+from tests.benchmarks.timing import AVX2_ONLY, Measure, add_avx2, arguments, measure_in_turn, show
 
 BATCH_SIZE, MIN_S = 16, 0.1
 # Input channels, filters, side of a filter, stride, side of the input.
@@ -30,9 +30,7 @@ Shape = tuple[int, int, int, int, int]
 def main() -> None:
     """Print milliseconds of CPU time of one thread, for each shape."""
     parser = arguments(__doc__, images=False)
-    parser.add_argument(
-        "--avx2", action="store_true", help="compute as a CPU without AVX512 and bfloat16"
-    )
+    add_avx2(parser)
     chosen = parser.parse_args()
     if chosen.avx2:
         os.environ |= AVX2_ONLY  # before PyTorch is loaded

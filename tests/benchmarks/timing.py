@@ -47,10 +47,15 @@ def arguments_of_training(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--epochs", type=int, default=5)
+    add_avx2(parser)
+    return parser
+
+
+def add_avx2(parser: argparse.ArgumentParser) -> None:
+    """Add the flag `--avx2`, which asks for `AVX2_ONLY` in the environment."""
     parser.add_argument(
         "--avx2", action="store_true", help="compute as a CPU without AVX512 and bfloat16"
     )
-    return parser
 
 
 def measure_in_turn(
