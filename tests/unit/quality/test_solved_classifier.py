@@ -1,6 +1,10 @@
+from typing import Any
+
 import numpy as np
 import pytest
+import scipy.optimize
 from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from train_pytorch_model.quality.folds import stratified_folds
 from train_pytorch_model.quality.solved_classifier import (
@@ -90,6 +94,26 @@ def test_losses_without_a_fold_leave_it_out() -> None:
     after = out_of_fold(features, changed, folds, 3).losses_without
     assert after[2] == pytest.approx(before[2], rel=1e-6)
     assert abs(after[0] - before[0]) > 0.05
+
+
+def test_products_take_one_thread_whatever_else_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = set()
+    minimize = scipy.optimize.minimize
+
+    def counting(*arguments: Any, **options: Any) -> Any:
+        counts.update(library["num_threads"] for library in blas_libraries())
+        return minimize(*arguments, **options)
+
+    monkeypatch.setattr(scipy.optimize, "minimize", counting)
+    features, targets = clouds(30)
+    with threadpool_limits(2, user_api="blas"):
+        out_of_fold(features, targets, np.arange(30) % 5, 3)
+        assert {library["num_threads"] for library in blas_libraries()} == {2}
+    assert counts == {1}
+
+
+def blas_libraries() -> list[dict[str, Any]]:
+    return [library for library in threadpool_info() if library["user_api"] == "blas"]
 
 
 def test_one_fold_is_refused() -> None:
