@@ -188,7 +188,7 @@ def evaluate_multi_label(
     is_among = np.take_along_axis(
         targets, np.argsort(-probabilities, axis=1, kind="stable"), axis=1
     )
-    counts = targets.astype(np.int64)
+    marks = targets.astype(np.float64)  # exact, and a hundred times as fast as integers
     return MultiLabelEvaluation(
         images=len(outcomes),
         labels=int(targets.sum()),
@@ -208,7 +208,7 @@ def evaluate_multi_label(
             _curve(is_true, scores)
             for is_true, scores in zip(targets.T, probabilities.T, strict=True)
         ],
-        together=counts.T @ counts,
+        together=(marks.T @ marks).astype(np.int64),
         false_positives=_ranked(outcomes.answered & ~targets, -probabilities),
         missed=_ranked(targets & ~outcomes.answered, probabilities),
     )
