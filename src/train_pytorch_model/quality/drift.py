@@ -18,7 +18,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from train_pytorch_model.formats.histograms import MAX_CATEGORIES, Histogram, Histograms
+from train_pytorch_model.formats.histograms import (
+    MAX_CATEGORIES,
+    MAX_COUNTED,
+    Histogram,
+    Histograms,
+)
+from train_pytorch_model.formats.listing import evenly_spaced
 from train_pytorch_model.formats.seen_images import CONFIDENCE
 from train_pytorch_model.image_classifier.predictions import ENERGY
 
@@ -98,6 +104,7 @@ def _histogram(values: np.ndarray) -> Histogram:
     values = values[np.isfinite(values)]
     if not len(values):
         return Histogram([], [0])
+    values = values[evenly_spaced(len(values), MAX_COUNTED)]
     levels = np.sort([*np.linspace(0, 1, NUM_BINS + 1), *TAILS.values()])
     quantiles = np.quantile(values, levels, method="lower")
     edges, counts = np.unique(quantiles, return_counts=True)

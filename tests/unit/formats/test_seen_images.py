@@ -114,10 +114,16 @@ def test_other_tables_are_refused(name: str, content: str, reason: str, tmp_path
 
 @pytest.mark.parametrize(
     "feature",
-    ['{"edges": [2, 1], "counts": [1, 1, 1]}', '{"edges": [1], "counts": [1]}', '{"edges": 1}'],
+    [
+        '"energy": {"edges": [2, 1], "counts": [1, 1, 1]}',
+        '"energy": {"edges": [1], "counts": [1]}',
+        '"energy": {"edges": 1}',
+        '"energy": {"edges": [], "counts": [1000000000000]}',
+        '"temperature": {"edges": [1], "counts": [1, 1]}',
+    ],
 )
 def test_damaged_histograms_are_refused(feature: str, tmp_path: Path) -> None:
     head = '{"images": 3, "accuracy": 1, "confidence": 1, "threshold": null, "categories": [3]'
-    (tmp_path / HISTOGRAMS).write_text(f'{head}, "features": {{"energy": {feature}}}}}')
+    (tmp_path / HISTOGRAMS).write_text(f'{head}, "features": {{{feature}}}}}')
     with pytest.raises(MalformedFileError, match=r"histograms\.json is not as expected: "):
         read_histograms(tmp_path)

@@ -89,7 +89,7 @@ def test_images_of_any_size_and_number_are_classified(resnet18: nn.Module) -> No
 
 def test_brightness_is_measured_of_images_that_are_watched_only(resnet18: nn.Module) -> None:
     model = classifier(resnet18)
-    images = [Image.new("RGB", (16, 16), "white"), "damaged"]
+    images: list[Image.Image | str] = [Image.new("RGB", (16, 16), "white"), "damaged"]
     plain = model.classify(images)
     watched = model.classify(images, is_watched=True)
     assert np.isnan(plain.brightness).all()
