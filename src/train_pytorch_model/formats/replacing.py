@@ -30,7 +30,7 @@ REPLACED = "replaced"
 EVALUATION_FILES = frozenset(
     {META, INCOMPLETE, "metrics.json", "evaluation.html", "bad_images.csv"}
     | {f"{table}.csv" for table in ("per_class", "confusion_matrix", "calibration", "coverage")}
-    | {"mistakes.csv", "twins.csv"}
+    | {"mistakes.csv", "twins.csv", "compared.json", "curves.csv", "co_occurrence.csv"}
 )
 CACHE = "__pycache__"  # Python's, in a model's code
 OF_SYSTEMS = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})  # put there by file managers

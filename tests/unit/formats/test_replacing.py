@@ -19,7 +19,8 @@ def write_model(root: Path, content: str) -> Path:
     (root / META).touch()
     (root / "code/__pycache__/serving.pyc").touch()  # which Python writes later
     (root / EVALUATION).mkdir()
-    (root / EVALUATION / "metrics.json").touch()
+    for name in ("metrics.json", "compared.json", "curves.csv", "co_occurrence.csv"):
+        (root / EVALUATION / name).touch()
     return root
 
 
