@@ -17,6 +17,7 @@ from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.machine.console import logger, shown_on_console
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.machine.stop_requests import StopRequests
+from train_pytorch_model.stories.fit import Fitted
 from train_pytorch_model.stories.fit import fit as run_fit
 
 
@@ -40,25 +41,26 @@ def fit(folder: AnyPath, output: AnyPath | None = None, **options: Any) -> Model
     model = Model(fitted.model)
     if is_main:
         with shown_on_console(quiet=chosen.quiet):
-            _log_next_steps(model)
+            _log_next_steps(model, fitted)
     return model
 
 
-def _log_next_steps(model: Model) -> None:
+def _log_next_steps(model: Model, fitted: Fitted) -> None:
     """Say what Python can do with the model that `fit` returns."""
     logger.info(f"The model is in {model.root}. Next, after `model = fit(…)`:")
-    for code, meaning in _next_steps(model):
+    for code, meaning in _next_steps(model, fitted):
         logger.info(f"  {code:24}# {meaning}")
     logger.info(f"Later: `model = load({str(model.root)!r})`")
 
 
-def _next_steps(model: Model) -> Iterator[tuple[str, str]]:
+def _next_steps(model: Model, fitted: Fitted) -> Iterator[tuple[str, str]]:
     """Yield expressions of Python, and what they are."""
     if model.evaluation is not None:
         yield "model.evaluation", "how good it is on images that training has not seen"
     if len(model.suspects):
         yield "model.suspects", "images whose category is probably wrong"
-        yield 'model.review("FOLDER")', "a page to correct them"
+    if fitted.asks_for_review:
+        yield 'model.review("FOLDER")', "what looks wrong in the images: a page to correct it"
     yield "model.report", "how it was trained, and what to try next"
     yield 'model.predict("FOLDER")', "new images"
 

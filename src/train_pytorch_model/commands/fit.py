@@ -12,12 +12,9 @@ from train_pytorch_model.config.fit_options import FitOptions
 from train_pytorch_model.datasets.conversion import is_archive
 from train_pytorch_model.evaluation.directory import PAGE
 from train_pytorch_model.formats.trained_directory import EVALUATION, REPORT
-from train_pytorch_model.inputs.scoring import open_trained
 from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.machine.launch import rank_of
-from train_pytorch_model.quality.suspects import SUSPECTS
-from train_pytorch_model.quality.twins import TWINS
-from train_pytorch_model.stories.fit import beside, fit
+from train_pytorch_model.stories.fit import Fitted, beside, fit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,14 +39,14 @@ class Fit(FitOptions):
         logger.info(f"The model is in {fitted.model}, with {REPORT} and {EVALUATION}/{PAGE}. Next:")
         for command in scoring_commands(fitted.model):
             logger.info(f"  {command}")
-        for command in reviewing(fitted.model, self.folder):
+        for command in reviewing(fitted, self.folder):
             logger.info(f"  {command}")
 
 
-def reviewing(model: Path, folder: Path) -> Iterator[str]:
+def reviewing(fitted: Fitted, folder: Path) -> Iterator[str]:
     """Yield the lines of a shell that show what looks wrong in the images, if anything does."""
-    is_any_listed = any((model / name).exists() for name in (SUSPECTS, TWINS))
-    if not is_any_listed or open_trained(model).thresholds is not None:  # which `review` refuses
+    if not fitted.asks_for_review:
         return
+    images = beside(folder, "images") if is_archive(folder) else folder
     yield "# what looks wrong in the images: a page to correct it"
-    yield review_command(model, beside(folder, "images") if is_archive(folder) else folder)
+    yield review_command(fitted.model, images)

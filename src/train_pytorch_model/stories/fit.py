@@ -68,6 +68,8 @@ from train_pytorch_model.machine.console import logger
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.machine.stop_requests import StopRequests, stop_requests
 from train_pytorch_model.machine.time_limit import NO_LIMIT, TimeLimit
+from train_pytorch_model.quality.suspects import SUSPECTS
+from train_pytorch_model.quality.twins import TWINS
 
 if TYPE_CHECKING:
     from train_pytorch_model.distributed.world import World
@@ -83,6 +85,12 @@ class Fitted:
     model: Path
     evaluation: AnyEvaluation | None
     """On images held out from training, if this process has just made it."""
+
+    @property
+    def asks_for_review(self) -> bool:
+        """Return whether labels look wrong that `review` corrects: of one category an image."""
+        is_any_listed = any((self.model / name).exists() for name in (SUSPECTS, TWINS))
+        return is_any_listed and scoring.open_trained(self.model).thresholds is None
 
 
 def fit(
