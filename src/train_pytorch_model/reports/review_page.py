@@ -69,7 +69,7 @@ class Review:
     categories: Sequence[str]
     items: Sequence[Item]  # the most useful decision first
     earlier: Sequence[Correction]  # decisions that the saved table has besides those of the page
-    expected_wrong: int  # of the items that are suspects
+    expected_wrong: int  # categories, of the items that are suspects or have a twin
     report: str  # the page about the training, relative to this one; empty if there is none
     num_left: int  # images that need a decision and are not on the page
 

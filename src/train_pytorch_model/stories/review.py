@@ -90,9 +90,10 @@ def review(inputs: ReviewInputs, world: World) -> str:
     is_open = np.array([name not in decided for name in names], bool)
     every = [one for one in rank_images(judged, len(names)) if is_open[one.index]]
     ranked = every[: inputs.size]
-    expected = sum(one.wrong for one in ranked if one.kind in (SUSPECT, TWIN))
     items = list(_items(inputs, world, predicted, names, class_indices, ranked))
-    logger.info(_summary(ranked, expected))
+    shown = ranked[: len(items)]
+    expected = sum(one.wrong for one in shown if one.kind in (SUSPECT, TWIN))
+    logger.info(_summary(shown, expected))
     earlier = [] if inputs.earlier is None else list(inputs.earlier.rows)
     return render_review(
         Review(

@@ -1,6 +1,7 @@
 """The page of `review`: what is on it, what it says without scripts, and what it refuses."""
 
 import json
+import logging
 import re
 import shutil
 from html import unescape
@@ -17,6 +18,8 @@ from train_pytorch_model import fit
 from train_pytorch_model.api.model import Model
 from train_pytorch_model.errors import InvalidDatasetError, OutputDirectoryError, ParameterError
 from train_pytorch_model.formats.reading import sha256_of
+from train_pytorch_model.stories import review
+from train_pytorch_model.stories.write_review import write_review
 
 HOSTILE = "<script>alert(1)<!--'\".png"
 
@@ -64,6 +67,23 @@ def test_the_page_lists_what_needs_a_decision(reviewed: tuple[Path, Model], tmp_
     assert text.count("<li id=") == len(items)
     assert "It looks like an image of another category" in text
     assert "It has no category" in text
+
+
+def test_a_page_that_is_full_says_what_is_on_it(
+    reviewed: tuple[Path, Model],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder, model = reviewed
+    monkeypatch.setattr(review, "MAX_PICTURE_BYTES", 900)
+    with caplog.at_level(logging.INFO, "train_pytorch_model"):
+        write_review(model.root, folder, tmp_path / "review.html")
+    text = (tmp_path / "review.html").read_text(encoding="utf-8")
+    num_items = len(data_of(text)["items"])
+    assert 0 < num_items < 3
+    assert re.search(r"([\d,]+) images? to decide on", caplog.text)[1] == str(num_items)  # type: ignore[index]
+    assert re.search(r"[\d,]+ more are not on this page", text)
 
 
 def test_hostile_names_stay_text(reviewed: tuple[Path, Model], tmp_path: Path) -> None:
