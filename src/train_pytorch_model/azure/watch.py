@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from train_pytorch_model.azure.log_stream import LogStream
 from train_pytorch_model.azure.service import Job, Service
+from train_pytorch_model.config.wording import counted
 from train_pytorch_model.errors import JobFailedError, ServiceError
 from train_pytorch_model.machine.console import logger
 
@@ -50,9 +51,8 @@ def follow(service: Service, job: Job, limit_min: int | None) -> None:
             if has_ended:
                 break
         if limit_min is not None and now - started_at >= 60 * limit_min:
-            raise ServiceError(
-                f"Job {job.name} was not complete after {limit_min} minutes. It continues."
-            )
+            minutes = counted(limit_min, "minute", "minutes")
+            raise ServiceError(f"Job {job.name} was not complete after {minutes}. It continues.")
         time.sleep(POLL_S)
     require_completed(job, phases.status, log.failure)
 
