@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from train_pytorch_model.config.wording import parameter
 from train_pytorch_model.formats.automl_list import MLTABLE
 from train_pytorch_model.formats.label_kinds import CATEGORIES_COLUMN, CATEGORY_COLUMN
 from train_pytorch_model.formats.reading import MalformedFileError
@@ -67,13 +68,13 @@ def _write_csv(root: Path, image_list: Path) -> None:
 
 
 def _separator_for(names: Iterable[str]) -> str:
-    """Return what is in no name. Raises `MalformedFileError` if every separator is."""
-    text = "".join(names)
-    separator = next((mark for mark in SEPARATORS if mark not in text), "")
-    if not separator:
+    """Return what readers look for first. Raises `MalformedFileError` if a name contains it."""
+    separator = SEPARATORS[0]
+    wrong = sorted(name for name in names if separator in name)
+    if wrong:
         raise MalformedFileError(
-            f"names of categories contain each of {' '.join(SEPARATORS)}, by which a cell of a CSV"
-            " could be separated. Choose another kind of list."
+            f"a cell of a CSV cannot have the category {wrong[0]!r} in a list, whose categories"
+            f" {separator!r} separates. Name another list than csv by {parameter('label_files')}."
         )
     return separator
 

@@ -222,12 +222,16 @@ def test_labels_are_written_as_other_tools_read_them(images: Path, tmp_path: Pat
     ]
 
 
-def test_cells_are_separated_by_what_is_in_no_name(images: Path, tmp_path: Path) -> None:
+def test_a_csv_is_not_written_that_would_be_read_otherwise(images: Path, tmp_path: Path) -> None:
     listed = [{"file_name": "1.png", "labels": ["a;b", "c"]}, {"file_name": "2.png", "labels": []}]
     (images / "metadata.jsonl").write_text("\n".join(map(json.dumps, listed)))
-    with open_source(images, tmp_path / "converted") as source:
-        convert(source, tmp_path / "converted", label_files=("csv",))
-    assert "a;b|c" in (tmp_path / "converted" / "labels.csv").read_text()
+    output = tmp_path / "converted"
+    with open_source(images, output) as source:
+        with pytest.raises(InvalidDatasetError, match=r"'a;b' in a list.*--label-files"):
+            convert(source, output, label_files=("csv",))
+        convert(source, output, label_files=("hugging-face",))
+    listing = read_table(output / "metadata.jsonl", output).listing
+    assert ["a;b", "c"] in lists_of(listing, output).values()
 
 
 def test_single_categories_are_written_as_such(images: Path, tmp_path: Path) -> None:
