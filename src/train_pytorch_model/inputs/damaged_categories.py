@@ -1,6 +1,6 @@
 """Categories of which no image can be read: they are none, as folders without an image are."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +10,7 @@ from train_pytorch_model.errors import InvalidDatasetError
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.listing import UNLABELLED
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode
+from train_pytorch_model.inputs.unreadable_images import NONE_READABLE
 from train_pytorch_model.machine.cores import in_threads
 
 SMALL_SIDE = 8  # px, to which a JPEG is decoded: that reads all of it, in a fraction of the time
@@ -33,14 +34,13 @@ def without_damaged_categories(images: ImageDirectory) -> ImageDirectory:
     }
     if not damaged:
         return images
-    described = bulleted(list(_describe(images, damaged)))
+    described = list(_describe(images, damaged))
     if len(damaged) == len(of_categories):
-        reason = f"none of its images can be read:{described}"
+        reason = f"{NONE_READABLE}:{bulleted(described)}"
         hint = "\nReplace them, or name another folder."
         raise InvalidDatasetError(images.title, reason, hint)
-    note = f"categories without an image that can be read are left out:{described}"
     without = images.without(np.flatnonzero(np.isin(images.class_indices, list(damaged))))
-    return _with_categories_of_images(replace(without, notes=(*images.notes, note)))
+    return _leave_out(without, described)
 
 
 def without_empty_categories(images: ImageDirectory) -> ImageDirectory:
@@ -51,9 +51,7 @@ def without_empty_categories(images: ImageDirectory) -> ImageDirectory:
     empty = np.flatnonzero(images.class_counts() == 0).tolist() if images.categories else []
     if not empty:
         return images
-    names = bulleted([repr(images.categories[index]) for index in empty])
-    note = f"categories without an image that can be read are left out:{names}"
-    return _with_categories_of_images(replace(images, notes=(*images.notes, note)))
+    return _leave_out(images, [repr(images.categories[index]) for index in empty])
 
 
 def _indices_by_category(images: ImageDirectory) -> Iterator[np.ndarray]:
@@ -84,10 +82,12 @@ def _describe(images: ImageDirectory, damaged: Mapping[int, str]) -> Iterator[st
         yield f"{images.categories[category]!r}: {number}, such as {reason}"
 
 
-def _with_categories_of_images(images: ImageDirectory) -> ImageDirectory:
-    """Return the same images, with those categories only that have one."""
+def _leave_out(images: ImageDirectory, described: Sequence[str]) -> ImageDirectory:
+    """Return the same images with those categories only that have one, and a note of the others."""
+    note = f"categories without an image that can be read are left out:{bulleted(described)}"
     present = np.flatnonzero(images.class_counts())
     categories = tuple(images.categories[index] for index in present.tolist())
     new_indices = np.full(len(images.categories), UNLABELLED, dtype=np.int32)
     new_indices[present] = np.arange(len(present), dtype=np.int32)
-    return images.renumbered(categories, new_indices)
+    noted = replace(images, notes=(*images.notes, note))
+    return noted.renumbered(categories, new_indices)

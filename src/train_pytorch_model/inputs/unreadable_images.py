@@ -13,6 +13,7 @@ from train_pytorch_model.formats.writing import table_of, write_csv
 from train_pytorch_model.machine.console import logger
 
 UNREADABLE_IMAGES = "bad_images.csv"
+NONE_READABLE = "none of its images can be read"
 # Both together make a category, or the whole dataset, too damaged to train on.
 MAX_UNREADABLE_FRACTION = 0.05
 MIN_UNREADABLE_IMAGES = 10
@@ -48,7 +49,7 @@ def without_unreadable_images(
 
     problem = ""
     if len(unreadable) == len(images):
-        problem = "none of its images can be read."
+        problem = f"{NONE_READABLE}."
     elif is_limited:
         problem = _problem_of_categories(images, readable) or _problem_of_dataset(images, readable)
     if problem:
