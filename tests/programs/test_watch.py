@@ -91,6 +91,18 @@ def test_other_images_are_told_with_what_changed_and_where_to_look(
     assert watch(root, root / "dark", "--output", tmp_path / "watched", "--overwrite").status == 0
 
 
+def test_a_name_that_a_stranger_has_sent_cannot_look_like_a_line_of_the_program(
+    root: Path, tmp_path: Path
+) -> None:
+    answers = load(root / "model").predict(root / "dark-images", watch=True)
+    answers["image"] = "\n\x1b[2J" + answers["image"]
+    answers.to_parquet(tmp_path / "answers.parquet")
+    ended = watch(root, tmp_path / "answers.parquet")
+    assert ended.status == 0
+    assert "\n  \\n\\x1b[2J" in ended.stdout
+    assert "\x1b" not in ended.stdout
+
+
 def test_python_watches_what_predict_answers(root: Path, folders: Path) -> None:
     model: Model = load(root / "model")
     answers = model.predict(root / "dark-images", watch=True)

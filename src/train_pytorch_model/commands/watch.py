@@ -7,6 +7,7 @@ import tyro
 
 from train_pytorch_model.commands.next_steps import review_command
 from train_pytorch_model.config.options import OptionalPath, Switch
+from train_pytorch_model.config.wording import visible
 from train_pytorch_model.formats.outputs import check_output
 from train_pytorch_model.formats.replacing import WATCHED
 from train_pytorch_model.inputs.scoring import open_trained
@@ -52,7 +53,7 @@ class Watch:
         if watched.drift.changes:
             logger.info("Look at these first:")
             for name, label, confidence, _ in watched.look_first[:NUM_SHOWN]:
-                logger.info(f"  {name}: {label}, {confidence:.1%}")
+                logger.info(f"  {visible(name)}: {label}, {confidence:.1%}")
             logger.info("On a page, to decide about their categories:")
             logger.info(f"  {review_command(self.model, Path('FOLDER'))}")
         if self.output is not None:
