@@ -40,13 +40,6 @@ def metadata(spec: ClassifierSpec, input_kind: Input) -> dict[str, str]:
         "producer": f"{PRODUCER}{__version__}",
         "architecture": spec.architecture,
         "class_names": json.dumps(spec.categories),
-        **_thresholds(spec),
+        **spec.answers.metadata(),
         "preprocessing": json.dumps(preprocessing),
     }
-
-
-def _thresholds(spec: ClassifierSpec) -> dict[str, str]:
-    """Return from which probability on each category is answered, if images have any number."""
-    if spec.thresholds is None:
-        return {}
-    return {"task": "multi-label", "thresholds": json.dumps(spec.thresholds)}

@@ -1,7 +1,8 @@
 """What a model answers, by the probabilities of its categories. Imports no torch."""
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +34,10 @@ class Answers(ABC):
         """Return the answer for each of B images as text; empty for none of the categories."""
         return [SEPARATOR.join(names) for names in self.lists(probabilities, categories)]
 
+    def metadata(self) -> Mapping[str, str]:
+        """Return what an exported file says of how it answers, name → text."""
+        return {}
+
 
 @dataclass(frozen=True)
 class OneCategory(Answers):
@@ -63,3 +68,6 @@ class AnyCategories(Answers):
         self, probabilities: np.ndarray, categories: tuple[str, ...]
     ) -> Sequence[str | list[str]]:
         return self.lists(probabilities, categories)
+
+    def metadata(self) -> Mapping[str, str]:
+        return {"task": "multi-label", "thresholds": json.dumps(self.thresholds)}

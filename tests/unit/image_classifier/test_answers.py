@@ -22,6 +22,7 @@ def test_any_categories_are_those_that_reach_their_thresholds() -> None:
     answers = AnyCategories((0.4, 0.6, 0.5))
     assert answers.texts(PROBABILITIES, NAMES) == ["a; b", "", "a; c"]
     assert answers.labels(PROBABILITIES, NAMES) == [["a", "b"], [], ["a", "c"]]
+    assert answers.metadata() == {"task": "multi-label", "thresholds": "[0.4, 0.6, 0.5]"}
 
 
 def test_thresholds_make_probabilities_of_each_category_by_itself() -> None:
