@@ -115,13 +115,7 @@ def correct(
     The names of corrected files are relative to `folder`. Images that still have no category are
     left out. Raises `InvalidDatasetError` if a part has none left.
     """
-    if any(images.is_multi_label for images in parts.values()):
-        raise InvalidDatasetError(
-            parts[TRAINING].title,
-            f"its images have any number of categories, and {corrections.path.name} gives each"
-            " image one.",
-            f"Correct the table of the images instead, and leave out {parameter('corrections')}.",
-        )
+    _check_one_category_each(parts, corrections)
     outcome = _Outcome()
     found = list(_find(folder, parts, corrections, outcome))
     categories, index_of = _categories(parts, found)
@@ -142,6 +136,17 @@ def correct(
             reason = f"{corrections.path.name} leaves no image with a category for {part}."
             raise InvalidDatasetError(parts[part].title, reason)
     return corrected
+
+
+def _check_one_category_each(parts: Mapping[str, ImageDirectory], corrections: Corrections) -> None:
+    """Raise `InvalidDatasetError` for images with any number of categories."""
+    if any(images.is_multi_label for images in parts.values()):
+        raise InvalidDatasetError(
+            parts[TRAINING].title,
+            f"its images have any number of categories, and {corrections.path.name} gives each"
+            " image one.",
+            f"Correct the table of the images instead, and leave out {parameter('corrections')}.",
+        )
 
 
 def _find(
