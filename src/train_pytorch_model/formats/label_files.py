@@ -9,7 +9,7 @@ They lie beside `images.lst`, whose readers ignore them. An image without a cate
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -59,24 +59,24 @@ def _rows(image_list: Path) -> Iterator[tuple[str, str | list[str] | None]]:
 
 
 def _write_csv(root: Path, image_list: Path) -> None:
-    names = {name for _, label in _rows(image_list) for name in _as_list(label)}
     has_lists = any(isinstance(label, list) for _, label in _rows(image_list))
-    separator = _separator_for(names) if has_lists else ""
+    if has_lists:
+        _check_names({tuple(_as_list(label)) for _, label in _rows(image_list)})
     header = ["file_name", "labels" if has_lists else "label"]
-    rows = ([file, separator.join(_as_list(label))] for file, label in _rows(image_list))
+    rows = ([file, SEPARATORS[0].join(_as_list(label))] for file, label in _rows(image_list))
     write_csv(root / "labels.csv", (row for part in ([header], rows) for row in part))
 
 
-def _separator_for(names: Iterable[str]) -> str:
-    """Return what readers look for first. Raises `MalformedFileError` if a name contains it."""
-    separator = SEPARATORS[0]
-    wrong = sorted(name for name in names if separator in name)
+def _check_names(lists: Collection[Sequence[str]]) -> None:
+    """Raise `MalformedFileError` if a name would be read as several: by the first mark there is."""
+    has_mark = any(len(names) > 1 for names in lists)
+    marks = SEPARATORS[0] if has_mark else SEPARATORS
+    wrong = sorted(name for names in lists for name in names if set(marks) & set(name))
     if wrong:
         raise MalformedFileError(
-            f"a cell of a CSV cannot have the category {wrong[0]!r} in a list, whose categories"
-            f" {separator!r} separates. Name another list than csv by {parameter('label_files')}."
+            f"a cell of a CSV cannot have the category {wrong[0]!r} in a list, which would be"
+            f" read as several, separated by {' or '.join(marks)}. Name another list than csv by {parameter('label_files')}."
         )
-    return separator
 
 
 def _write_metadata(root: Path, image_list: Path) -> None:
