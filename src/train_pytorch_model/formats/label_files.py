@@ -73,9 +73,10 @@ def _check_names(lists: Collection[Sequence[str]]) -> None:
     marks = SEPARATORS[0] if has_mark else SEPARATORS
     wrong = sorted(name for names in lists for name in names if set(marks) & set(name))
     if wrong:
+        mark = next(mark for mark in marks if mark in wrong[0])
         raise MalformedFileError(
-            f"a cell of a CSV cannot have the category {wrong[0]!r} in a list, which would be"
-            f" read as several, separated by {' or '.join(marks)}. Name another list than csv by {parameter('label_files')}."
+            f"a cell of a CSV cannot have the category {wrong[0]!r}, which would be read as several"
+            f" that {mark!r} separates. Name another list than csv by {parameter('label_files')}."
         )
 
 
