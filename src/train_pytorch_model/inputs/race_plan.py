@@ -70,7 +70,7 @@ def plan_race(
         if solved >= fewest:
             return RacePlan(fastest_first, number, fewest, solved, elapsed_s, threads, left_out)
     # Without a race: the images of which there is time to learn.
-    image_s = fastest_first[0].image_s + _folds_s(num_categories)
+    image_s = fastest_first[0].image_s + folds_s(num_categories)
     solved = _at_most(num_images, left_s / image_s)
     solved = max(solved, min(num_images, LEAST_PER_CATEGORY * num_categories))
     return RacePlan(fastest_first, 1, solved, solved, elapsed_s, threads, left_out)
@@ -78,7 +78,7 @@ def plan_race(
 
 def _num_raced(racing: Sequence[Speed], num_images: int, num_categories: int, left_s: float) -> int:
     """Return on how many images there is time to race, and then to solve the slowest on all."""
-    *others, slowest = (speed.image_s + _folds_s(num_categories) for speed in racing)
+    *others, slowest = (speed.image_s + folds_s(num_categories) for speed in racing)
     return _at_most(num_images, (left_s - num_images * slowest) / sum(others))
 
 
@@ -86,7 +86,7 @@ def _num_solved(
     racing: Sequence[Speed], num_images: int, num_categories: int, left_s: float, raced: int
 ) -> int:
     """Return of how many images the slowest can be solved, after a race on so many."""
-    *others, slowest = (speed.image_s + _folds_s(num_categories) for speed in racing)
+    *others, slowest = (speed.image_s + folds_s(num_categories) for speed in racing)
     return _at_most(num_images, (left_s - raced * sum(others)) / slowest)
 
 
@@ -94,17 +94,17 @@ def _at_most(num_images: int, count: float) -> int:
     return max(0, int(min(num_images, count)))
 
 
-def _folds_s(num_categories: int) -> float:
+def folds_s(num_categories: int) -> float:
     """Return what an image takes in all folds."""
     return FOLDS_S * MAX_COMPONENTS * num_categories
 
 
 def race_s(plan: RacePlan, num_categories: int) -> float:
     """Return how long a race takes by its plan, if its slowest candidate wins."""
-    folds_s = _folds_s(num_categories)
-    raced_s = sum(speed.image_s + folds_s for speed in plan.candidates) * plan.num_raced
+    solved_s = folds_s(num_categories)
+    raced_s = sum(speed.image_s + solved_s for speed in plan.candidates) * plan.num_raced
     rest = plan.num_solved - plan.num_raced
-    return raced_s + rest * (plan.candidates[-1].image_s + folds_s)
+    return raced_s + rest * (plan.candidates[-1].image_s + solved_s)
 
 
 def finishing_s(image_s: float, num_held_out: int) -> float:

@@ -46,6 +46,7 @@ from train_pytorch_model.inputs.race_plan import (
     Speed,
     epochs_within,
     finishing_s,
+    folds_s,
     plan_race,
     race_s,
 )
@@ -196,7 +197,7 @@ class _Race:
         raced = pool.sample(min(plan.num_raced, MAX_RACED))
         computed: list[_Computed] = []
         for speed in plan.candidates:
-            if computed and self._would_be_late(speed, len(raced)):
+            if computed and self._would_be_late(speed, len(raced), len(computed)):
                 plan = msgspec.structs.replace(plan, num_candidates=len(computed))
                 self._write_plan(plan)
                 break
@@ -287,9 +288,11 @@ class _Race:
     def _write_plan(self, plan: RacePlan) -> None:
         write_durably(self._work / PLAN, msgspec.json.encode(plan))
 
-    def _would_be_late(self, speed: Speed, count: int) -> bool:
+    def _would_be_late(self, speed: Speed, count: int, num_computed: int) -> bool:
+        """Return whether another candidate on so many images, and then all folds, take too long."""
         elapsed_s = time.monotonic() - self._began_at
-        return elapsed_s + count * speed.image_s > LATEST * self._seconds
+        solved_s = (num_computed + 1) * folds_s(len(self._checked.training.categories))
+        return elapsed_s + count * (speed.image_s + solved_s) > LATEST * self._seconds
 
     def _inputs(self, racer: Racer) -> OpenedInputs:
         epochs = self._options.parameters.epochs
