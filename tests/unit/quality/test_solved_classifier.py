@@ -97,7 +97,7 @@ def test_losses_without_a_fold_leave_it_out() -> None:
 
 
 def test_products_take_one_thread_whatever_else_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = set()
+    counts: set[int] = set()
     minimize = scipy.optimize.minimize
 
     def counting(*arguments: Any, **options: Any) -> Any:
