@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from train_pytorch_model.config.wording import counted
+from train_pytorch_model.config.wording import counted, parameter
 from train_pytorch_model.formats.race_record import Candidate, RaceRecord
 from train_pytorch_model.machine.console import logger, paragraph
 
@@ -72,8 +72,8 @@ def sentences(record: RaceRecord) -> Iterator[str]:
     )
     if record.images < record.all_images:
         yield (
-            f"The candidates were compared on {counted(record.images, 'image', 'images')}, a"
-            f" sample of {record.all_images:,}: there was no time for all."
+            f"That was measured on {counted(record.images, 'image', 'images')}, a sample of"
+            f" {record.all_images:,}: there was no time for all. With more {parameter('minutes')} it is surer."
         )
 
 

@@ -63,7 +63,7 @@ def _why_faster(entry: Entry, best: Entry) -> str:
 
 def _why_best(best: Entry, entries: Sequence[Entry]) -> str:
     if len(entries) == 1:
-        return f"{best.name} is the only candidate."
+        return f"{best.name} is the only candidate that raced."
     return (
         f"{best.name} has the lowest loss on images that its classifier has not learned from,"
         f" {_mean(best.losses):.3f}, and none that is faster is about as good."

@@ -52,7 +52,7 @@ def test_a_loss_that_is_not_finite_never_wins() -> None:
 
 
 def test_the_only_candidate_is_taken() -> None:
-    assert choose([entry("a", 10, 0.9, 0.7)])[1] == "a is the only candidate."
+    assert choose([entry("a", 10, 0.9, 0.7)])[1] == "a is the only candidate that raced."
 
 
 @pytest.mark.parametrize(("fold", "expected"), [(0, True), (1, False)])
