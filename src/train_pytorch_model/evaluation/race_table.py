@@ -73,7 +73,8 @@ def sentences(record: RaceRecord) -> Iterator[str]:
     if record.images < record.all_images:
         yield (
             f"That was measured on {counted(record.images, 'image', 'images')}, a sample of"
-            f" {record.all_images:,}: there was no time for all. With more {parameter('minutes')} it is surer."
+            f" {record.all_images:,}: there was no time for all. With more"
+            f" {parameter('minutes')} it is surer."
         )
 
 
