@@ -8,8 +8,6 @@ from train_pytorch_model.commands.score import OnImages
 from train_pytorch_model.config.options import OptionalPath, Switch
 from train_pytorch_model.config.table_options import TableOptions, columns_of
 from train_pytorch_model.config.wording import counted
-from train_pytorch_model.evaluation.directory import PAGE
-from train_pytorch_model.evaluation.summary import log_summary
 from train_pytorch_model.formats.replacing import EVALUATED
 from train_pytorch_model.inputs import scoring
 from train_pytorch_model.inputs.scoring import ScoringInputs
@@ -69,6 +67,8 @@ class Evaluate(TableOptions, OnImages):
         return scoring.open_other_model(inputs, self.against)
 
     def _evaluate(self, inputs: ScoringInputs, world: "World") -> None:
+        from train_pytorch_model.evaluation.directory import PAGE
+        from train_pytorch_model.evaluation.summary import log_summary
         from train_pytorch_model.stories.evaluate import evaluate
 
         evaluation = evaluate(

@@ -4,17 +4,19 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tyro
 
 from train_pytorch_model.commands.next_steps import review_command, scoring_commands
 from train_pytorch_model.config.fit_options import FitOptions
 from train_pytorch_model.datasets.conversion import is_archive
-from train_pytorch_model.evaluation.directory import PAGE
 from train_pytorch_model.formats.trained_directory import EVALUATION, REPORT
 from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.machine.launch import rank_of
-from train_pytorch_model.stories.fit import Fitted, beside, fit
+
+if TYPE_CHECKING:
+    from train_pytorch_model.stories.fit import Fitted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +34,9 @@ class Fit(FitOptions):
 
     def run(self) -> None:
         """Train and test the model, and say how to use it."""
+        from train_pytorch_model.evaluation.directory import PAGE
+        from train_pytorch_model.stories.fit import fit
+
         set_up(rank_of(os.environ) == 0, self.quiet)
         fitted = fit(self.folder, self)
         if fitted.evaluation is None:
@@ -43,8 +48,10 @@ class Fit(FitOptions):
             logger.info(f"  {command}")
 
 
-def reviewing(fitted: Fitted, folder: Path) -> Iterator[str]:
+def reviewing(fitted: "Fitted", folder: Path) -> Iterator[str]:
     """Yield the lines of a shell that show what looks wrong in the images, if anything does."""
+    from train_pytorch_model.stories.fit import beside
+
     if not fitted.asks_for_review:
         return
     images = beside(folder, "images") if is_archive(folder) else folder
