@@ -32,6 +32,7 @@ class Tab:
         self._numbers = count(1)
         self._rest = b""
         self._session: str | None = None
+        self._events: list[dict[str, Any]] = []  # that nobody has waited for yet
         self.console: list[str] = []  # errors that the page has caused
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         attached = self._call("Target.attachToTarget", targetId=target, flatten=True)
@@ -41,10 +42,12 @@ class Tab:
 
     def open(self, page: Path) -> None:
         """Load a page, and wait until it has run its scripts."""
+        self._events.clear()
         self._call("Page.navigate", url=page.as_uri())
         self._wait_for("Page.loadEventFired")
 
     def reload(self) -> None:
+        self._events.clear()
         self._call("Page.reload")
         self._wait_for("Page.loadEventFired")
 
@@ -65,6 +68,8 @@ class Tab:
         return result["result"].get("value")
 
     def save_downloads(self, folder: Path) -> None:
+        """Save what is downloaded from now on."""
+        self._events.clear()
         self._call(
             "Browser.setDownloadBehavior",
             behavior="allow",
@@ -90,13 +95,15 @@ class Tab:
         os.write(self._to_browser, json.dumps(message).encode() + b"\0")
         while True:
             answer = self._read()
+            if "id" not in answer:  # a small file is downloaded before its click is answered
+                self._events.append(answer)
             if answer.get("id") == number:
                 assert "error" not in answer, (method, answer)
                 return answer["result"]
 
     def _wait_for(self, event: str) -> Any:
         while True:
-            answer = self._read()
+            answer = self._events.pop(0) if self._events else self._read()
             if answer.get("method") == event:
                 return answer["params"]
 
