@@ -3,8 +3,7 @@
 Categories that are more probably wrong than right, and images that look alike but have different
 categories, come first, by how probable it is that the category is wrong. Then come images without a
 category of which to label next, then the labels that the model finds least probable, and last
-images unlike all that the model was trained on. `suspects.csv` and `to_label.csv` rank by the same
-functions, `probably_wrong` and `MostUncertain.ranked`.
+images unlike all that the model was trained on.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from train_pytorch_model.quality.suspects import MIN_PROBABILITY, probably_wrong
+from train_pytorch_model.quality.ranking import MIN_PROBABILITY, most_wrong_first, probably_wrong
 
 SUSPECT = "suspect"
 TWIN = "twin"
@@ -38,6 +37,7 @@ class Judged:
     max_energy: float  # above, an image is unlike them
     contradictions: np.ndarray  # (P, 2), int64: images that look alike, with different categories
     to_label: Sequence[int]  # images without a category, the most useful first
+    is_open: np.ndarray  # (N,), bool: whether it has not been decided on before
 
 
 @dataclass(frozen=True)
@@ -52,19 +52,21 @@ class Ranked:
 
 
 def rank_images(judged: Judged, size: int) -> list[Ranked]:
-    """Return at most `size` images, the most useful decision first."""
+    """Return all images that need a decision, the most useful one first.
+
+    On a page of so many, images to label next leave half of the room to labels that are in doubt.
+    """
+    first = list(_probably_wrong(judged))
+    to_label = [Ranked(index, UNLABELLED, int(judged.proposed[index])) for index in judged.to_label]
+    doubtful = list(_doubtful(judged))
+    room = max(size - len({one.index for one in first}), 0)
+    num_before = room // 2 if doubtful else room
+    last = [*doubtful, *_unlike(judged)]
     ranked: dict[int, Ranked] = {}
-    num_wrong = 0
-    for one in _probably_wrong(judged):
-        ranked.setdefault(one.index, one)
-        num_wrong = len(ranked)
-    room = max(size - num_wrong, 0)
-    has_doubts = bool(judged.is_doubted.any())
-    for index in judged.to_label[: room // 2 if has_doubts else room]:
-        ranked.setdefault(index, Ranked(index, UNLABELLED, int(judged.proposed[index])))
-    for one in (*_doubtful(judged), *_unlike(judged)):
-        ranked.setdefault(one.index, one)
-    return list(ranked.values())[:size]
+    for one in (*first, *to_label[:num_before], *last, *to_label[num_before:]):
+        if judged.is_open[one.index]:
+            ranked.setdefault(one.index, one)
+    return list(ranked.values())
 
 
 def _probably_wrong(judged: Judged) -> Iterator[Ranked]:
@@ -74,7 +76,10 @@ def _probably_wrong(judged: Judged) -> Iterator[Ranked]:
         for index in probably_wrong(judged.wrong).tolist()
     ]
     found += _contradicting(judged)
-    yield from sorted(found, key=lambda one: (-one.wrong, one.index))
+    wrong = np.array([one.wrong for one in found])
+    indices = np.array([one.index for one in found])
+    for position in most_wrong_first(wrong, indices).tolist():
+        yield found[position]
 
 
 def _contradicting(judged: Judged) -> Iterator[Ranked]:

@@ -16,9 +16,9 @@ import numpy as np
 
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.reading import MalformedFileError, file_inside, read_bounded
+from train_pytorch_model.quality.ranking import MIN_PROBABILITY, most_wrong_first, probably_wrong
 
 SUSPECTS = "suspects.csv"
-MIN_PROBABILITY = 0.5  # of being wrong
 SURE = 0.8  # of a category that an image may lack, or have wrongly: a weak model is sure of none
 MAX_BYTES = 64 << 20  # of a table that is read
 MAX_MARGIN = 0.5  # of a training image: above, the network prefers the given category
@@ -44,17 +44,6 @@ class Suspect:
     wrong: float  # how probable it is that the given category is wrong, from 0 to 1
     dataset: str
     original: str  # the file's name before it was copied; empty if unknown
-
-
-def probably_wrong(wrong: np.ndarray, least: float = MIN_PROBABILITY) -> np.ndarray:
-    """Return (K,), int64: the images of a data set that are suspects, the most suspicious first.
-
-    `wrong` (N,) says how probable it is that each category is wrong; a suspect has the `least`.
-    This order is that of `suspects.csv` and of a review.
-    """
-    found = np.flatnonzero(wrong >= least)
-    most_first: np.ndarray = found[np.argsort(-wrong[found], kind="stable")]
-    return most_first
 
 
 def suspects_by_prediction(targets: np.ndarray, logits: np.ndarray, wrong: np.ndarray) -> Suspects:
@@ -145,7 +134,8 @@ def suspect_rows(parts: Sequence[tuple[ImageDirectory, Suspects]]) -> list[Suspe
 
     The most probable come first; of equals, by how far down each is in the order of its data set.
     """
-    ranked: list[tuple[tuple[float, float], Suspect]] = []
+    rows: list[Suspect] = []
+    positions: list[float] = []
     for images, suspects in parts:
         columns = (
             suspects.indices.tolist(),
@@ -162,9 +152,10 @@ def suspect_rows(parts: Sequence[tuple[ImageDirectory, Suspects]]) -> list[Suspe
                 dataset=images.port,
                 original=original,
             )
-            ranked.append(((-suspect.wrong, rank / suspects.num_images), suspect))
-    ranked.sort(key=lambda rank_and_suspect: rank_and_suspect[0])
-    return [suspect for _, suspect in ranked]
+            rows.append(suspect)
+            positions.append(rank / suspects.num_images)
+    order = most_wrong_first(np.array([row.wrong for row in rows]), np.array(positions))
+    return [rows[index] for index in order.tolist()]
 
 
 def suspects_in(model: Path) -> list[Suspect]:

@@ -42,6 +42,15 @@ KINDS = {
 
 
 @dataclass(frozen=True)
+class Twin:
+    """An image that another one looks like."""
+
+    file: str
+    category: str
+    picture: str  # a data URI
+
+
+@dataclass(frozen=True)
 class Item:
     """An image to decide on."""
 
@@ -54,9 +63,7 @@ class Item:
     choices: Sequence[str]  # the most probable categories, the first one first
     picture: str  # a data URI
     heat: Heat | None = None
-    twin_file: str = ""  # the image that it looks like
-    twin_category: str = ""
-    twin_picture: str = ""
+    twin: Twin | None = None
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ JUDGED = Judged(
     max_energy=1.0,
     contradictions=np.array([[2, 3]]),
     to_label=[5, 4],
+    is_open=np.ones(8, bool),
 )
 
 
@@ -58,6 +59,17 @@ def test_images_unlike_the_training_images_are_named_if_nothing_else_is_to_be_sa
 
 
 def test_a_page_has_room_for_doubts_beside_images_without_a_category() -> None:
-    many = replace(JUDGED, to_label=[5, 4] * 1)
-    assert [one.kind for one in rank_images(many, 4)].count(UNLABELLED) == 0
-    assert [one.kind for one in rank_images(many, 6)].count(UNLABELLED) == 1
+    kinds_of_four = [one.kind for one in rank_images(JUDGED, 4)[:4]]
+    kinds_of_six = [one.kind for one in rank_images(JUDGED, 6)[:6]]
+    assert kinds_of_four.count(UNLABELLED) == 0
+    assert kinds_of_six.count(UNLABELLED) == 1
+    assert kinds_of_six.count(DOUBTFUL) == 1
+    indices = {one.index for one in rank_images(JUDGED, 4)}
+    assert indices == {one.index for one in rank_images(JUDGED, 6)}  # the page says how many more
+
+
+def test_what_was_decided_before_is_not_ranked_again() -> None:
+    is_open = np.ones(8, bool)
+    is_open[[1, 5]] = False
+    ranked = [one.index for one in rank_images(replace(JUDGED, is_open=is_open), 10)]
+    assert ranked == [one.index for one in rank_images(JUDGED, 10) if one.index not in (1, 5)]

@@ -18,7 +18,7 @@ from train_pytorch_model import fit
 from train_pytorch_model.api.model import Model
 from train_pytorch_model.errors import InvalidDatasetError, OutputDirectoryError, ParameterError
 from train_pytorch_model.formats.reading import sha256_of
-from train_pytorch_model.stories import review
+from train_pytorch_model.stories import review_items
 from train_pytorch_model.stories.write_review import write_review
 
 HOSTILE = "<script>alert(1)<!--'\".png"
@@ -76,7 +76,7 @@ def test_a_page_that_is_full_says_what_is_on_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder, model = reviewed
-    monkeypatch.setattr(review, "MAX_PICTURE_BYTES", 900)
+    monkeypatch.setattr(review_items, "MAX_PICTURE_BYTES", 900)
     with caplog.at_level(logging.INFO, "train_pytorch_model"):
         write_review(model.root, folder, tmp_path / "review.html")
     text = (tmp_path / "review.html").read_text(encoding="utf-8")
