@@ -13,6 +13,7 @@ from train_pytorch_model.formats.model_directory import (
     write_spec,
 )
 from train_pytorch_model.formats.writing import write_yaml
+from train_pytorch_model.image_classifier.answers import answers_by
 from train_pytorch_model.inputs.opening import OpenedInputs, open_training_inputs
 
 RESNET = "azureml.designer.modules.dl.pytorch.initialize_models.vision.classification.resnet"
@@ -37,7 +38,7 @@ def write_model(
         is_pretrained=is_pretrained,
         recipe=recipe,
         categories=categories,
-        thresholds=thresholds,
+        answers=answers_by(thresholds),
     )
     write_yaml(root / "_meta.yaml", meta)
     (root / "model").write_bytes(b"weights")

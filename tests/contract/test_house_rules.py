@@ -1,5 +1,6 @@
 """The code follows its own rules: format, lint, types, import layers."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,21 @@ def test_there_is_no_circle_either_with_imports_that_only_types_need(tmp_path: P
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+# The rooms that work with any kind of labels: it is chosen below them, as a `LabelKind` of the data
+# and `Answers` of the model, and passed down.
+@pytest.mark.parametrize(
+    "room", ["data", "distributed", "export", "inference", "networks", "publishing", "training"]
+)
+def test_a_room_does_not_ask_whether_images_have_lists_of_categories(room: str) -> None:
+    modules = list((ROOT / "src" / "train_pytorch_model" / room).glob("*.py"))
+    assert modules
+    asking = [path.name for path in modules if ASKS.search(path.read_text(encoding="utf-8"))]
+    assert asking == []
+
+
+ASKS = re.compile(r"is_multi_label|thresholds is (not )?None")
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a git checkout: nothing is tracked")

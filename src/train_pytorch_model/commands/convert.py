@@ -76,8 +76,7 @@ class Convert:
             images = source.images
             kind = "without categories"
             if images.categories:
-                kind = f"of {len(images.categories):,} categories"
-                kind += ", any number each" if images.is_multi_label else ""
+                kind = f"of {len(images.categories):,} categories{images.labels.amount}"
             logger.info(f"Converting {len(images):,} images {kind}")
             written = conversion.convert(source, self.output, self.overwrite, self.label_files)
         logger.info(f"The {written:,} images are in {self.output}")

@@ -40,6 +40,7 @@ from train_pytorch_model.formats.reading import (
     sha256_of,
 )
 from train_pytorch_model.inputs.category_names import spelled_alike
+from train_pytorch_model.inputs.refuse_lists import refuse_lists
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.machine.cores import in_threads
 
@@ -140,13 +141,14 @@ def correct(
 
 def _check_one_category_each(parts: Mapping[str, ImageDirectory], corrections: Corrections) -> None:
     """Raise `InvalidDatasetError` for images with any number of categories."""
-    if any(images.is_multi_label for images in parts.values()):
-        raise InvalidDatasetError(
-            parts[TRAINING].title,
-            f"its images have any number of categories, and {corrections.path.name} gives each"
-            " image one.",
-            f"Correct the table of the images instead, and leave out {parameter('corrections')}.",
-        )
+    error = InvalidDatasetError(
+        parts[TRAINING].title,
+        f"its images have any number of categories, and {corrections.path.name} gives each"
+        " image one.",
+        f"Correct the table of the images instead, and leave out {parameter('corrections')}.",
+    )
+    for images in parts.values():
+        refuse_lists(images.labels, error)
 
 
 def _find(

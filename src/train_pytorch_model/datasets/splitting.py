@@ -1,6 +1,6 @@
 """Split an image directory into disjoint parts; what belongs together stays in one part."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from train_pytorch_model.datasets.grouping import group_images
 from train_pytorch_model.datasets.iterative_stratification import assign_groups
 from train_pytorch_model.errors import InvalidDatasetError
 from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.formats.label_kinds import LabelKind, OnePerImage, SetsPerImage
 
 UNASSIGNED = -1
 TINY = 1e-9  # images
@@ -37,22 +38,59 @@ def split(
     if num_groups < len(fractions):
         is_grouped = groups is not None and len(images) >= len(fractions)
         raise _too_few(images, num_groups if is_grouped else None, len(fractions))
-    if stratified and images.categories:
-        categories = images.class_indices
-    else:
-        categories = np.zeros(len(images), dtype=np.int32)
     random = np.random.default_rng(derive_seed(seed, "split"))
-    if stratified and images.is_multi_label:
-        labels_of_images = images.marks(np.arange(len(images)))
-        part_of_group = assign_groups(labels_of_images, group_of, fractions, random)
-        return _parts(images, part_of_group[group_of], len(fractions))
+    assign = _ASSIGN[type(images.labels)] if stratified and images.categories else _assign_evenly
+    part_of = assign(images, group_of, fractions, random)
+    return [images.select(np.flatnonzero(part_of == part)) for part in range(len(fractions))]
+
+
+def _assign_evenly(
+    images: ImageDirectory,
+    group_of: np.ndarray,
+    fractions: Sequence[float],
+    random: np.random.Generator,
+) -> np.ndarray:
+    """Return the part of each image, (N,), int64, whatever categories they have."""
+    return _assign_by(np.zeros(len(images), dtype=np.int32), group_of, fractions, random)
+
+
+def _assign_by_category(
+    images: ImageDirectory,
+    group_of: np.ndarray,
+    fractions: Sequence[float],
+    random: np.random.Generator,
+) -> np.ndarray:
+    """Return the part of each image, (N,), int64, with the same fractions of each category."""
+    return _assign_by(images.class_indices, group_of, fractions, random)
+
+
+def _assign_by_lists(
+    images: ImageDirectory,
+    group_of: np.ndarray,
+    fractions: Sequence[float],
+    random: np.random.Generator,
+) -> np.ndarray:
+    """Return the part of each image, (N,), int64, of any number of categories each."""
+    part_of_group = assign_groups(images.marks(np.arange(len(images))), group_of, fractions, random)
+    part_of: np.ndarray = part_of_group[group_of]
+    return part_of
+
+
+_ASSIGN: Mapping[type[LabelKind], Callable[..., np.ndarray]] = {
+    OnePerImage: _assign_by_category,
+    SetsPerImage: _assign_by_lists,
+}
+
+
+def _assign_by(
+    categories: np.ndarray,
+    group_of: np.ndarray,
+    fractions: Sequence[float],
+    random: np.random.Generator,
+) -> np.ndarray:
     assignment = _assign_groups(categories, group_of, fractions, random)
     _assign_singles(assignment, categories, random)
-    return _parts(images, assignment.part_of, len(fractions))
-
-
-def _parts(images: ImageDirectory, part_of: np.ndarray, num_parts: int) -> list[ImageDirectory]:
-    return [images.select(np.flatnonzero(part_of == part)) for part in range(num_parts)]
+    return assignment.part_of
 
 
 def _too_few(images: ImageDirectory, num_groups: int | None, num_parts: int) -> InvalidDatasetError:

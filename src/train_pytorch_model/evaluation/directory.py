@@ -30,7 +30,7 @@ empty in CSV. Macro averages are over the categories that have images or were pr
 undefined number counts as 0, as in scikit-learn.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -76,25 +76,46 @@ def write_evaluation(
     comparison: Comparison | None = None,
 ) -> None:
     """Write the metrics and all tables of these images."""
+    write = _WRITERS[type(evaluation)]
+    write(root, evaluation, evaluated, num_unreadable, look_alikes, race, comparison)
+
+
+def _write_single_label(
+    root: Path,
+    evaluation: Evaluation,
+    evaluated: EvaluatedImages,
+    num_unreadable: int,
+    look_alikes: TrainingLookAlikes | None,
+    race: RaceRecord | None,
+    comparison: Comparison | None,
+) -> None:
     categories = evaluated.images.categories
-    if not isinstance(evaluation, MultiLabelEvaluation):
-        mistakes = evaluated.predictions(evaluation.mistakes)
-        write_numbers(
-            root,
-            evaluation,
-            categories,
-            mistakes,
-            num_unreadable,
-            look_alikes,
-            race,
-            comparison,
-        )
-        return
+    mistakes = evaluated.predictions(evaluation.mistakes)
+    write_numbers(
+        root, evaluation, categories, mistakes, num_unreadable, look_alikes, race, comparison
+    )
+
+
+def _write_multi_label(
+    root: Path,
+    evaluation: MultiLabelEvaluation,
+    evaluated: EvaluatedImages,
+    num_unreadable: int,
+    look_alikes: TrainingLookAlikes | None,
+    *_: object,  # there is no race, and nothing to compare with
+) -> None:
+    categories = evaluated.images.categories
     images = _about_images(evaluation, num_unreadable, look_alikes)
     write_json(root / METRICS, images | multi_label_metrics(evaluation, categories))
     cells = np.concatenate([evaluation.false_positives, evaluation.missed])
-    mistakes_of_labels = label_mistakes(evaluation, evaluated, cells)
-    write_multi_label_tables(root, evaluation, categories, mistakes_of_labels)
+    mistakes = label_mistakes(evaluation, evaluated, cells)
+    write_multi_label_tables(root, evaluation, categories, mistakes)
+
+
+_WRITERS: Mapping[type, Callable[..., None]] = {
+    Evaluation: _write_single_label,
+    MultiLabelEvaluation: _write_multi_label,
+}
 
 
 def _about_images(

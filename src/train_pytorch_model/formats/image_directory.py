@@ -52,7 +52,6 @@ from train_pytorch_model.formats import (
 from train_pytorch_model.formats.label_kinds import (
     CATEGORIES_COLUMN,
     CATEGORY_COLUMN,
-    SetsPerImage,
 )
 from train_pytorch_model.formats.listing import SUFFIXES, UNLABELLED, Listing, is_utf8
 from train_pytorch_model.formats.missing_path import explain_missing
@@ -125,9 +124,9 @@ class ImageDirectory(Listing):
 
     def as_multi_label(self) -> "ImageDirectory":
         """Return the same images with lists of categories, of one each if they have one each."""
-        if self.is_multi_label or not self.categories:
+        if not self.categories:
             return self
-        return replace(self, labels=SetsPerImage(np.eye(len(self.categories), dtype=bool)))
+        return replace(self, labels=self.labels.as_sets(len(self.categories)))
 
     def class_counts(self) -> np.ndarray:
         """Return (number of categories,), int64: the number of images of each."""

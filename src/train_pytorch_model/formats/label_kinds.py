@@ -20,7 +20,8 @@ MULTI_LABEL = "multi_label_classification"  # of this package: the designer has 
 class LabelKind(ABC):
     """Abstract. Numbers are (N,), int32, and there are C categories."""
 
-    is_multi_label: ClassVar[bool]
+    is_multi_label: ClassVar[bool]  # whether images have lists of any number of categories
+    amount: ClassVar[str]  # how many categories an image has, as the end of a phrase
     column: ClassVar[str]  # of the labels in an image directory
     annotation_type: ClassVar[str]  # of that column
 
@@ -58,6 +59,24 @@ class LabelKind(ABC):
     ) -> "tuple[LabelKind, np.ndarray]":
         """Return the same labels with other class indices: (C,), int32, negative if it is gone."""
 
+    @abstractmethod
+    def are_known(self, numbers: np.ndarray, known: np.ndarray) -> np.ndarray:
+        """Return whether images have a label, all of whose categories are `known` (C,): (N,), bool.
+
+        An empty list has a label, too.
+        """
+
+    @abstractmethod
+    def as_sets(self, num_categories: int) -> "SetsPerImage":
+        """Return the same labels, of the same numbers, as lists."""
+
+    def unlearnable(self, counts: np.ndarray) -> np.ndarray:  # noqa: ARG002
+        """Return the class indices that training cannot do without, and has no images of.
+
+        `counts` are the images of each category, (C,).
+        """
+        return np.empty(0, dtype=np.int64)
+
     def content(self) -> bytes:
         """Return what, besides the numbers, the labels depend on."""
         return b""
@@ -68,6 +87,7 @@ class OnePerImage(LabelKind):
     """The number of an image is its class index."""
 
     is_multi_label = False
+    amount = ""
     column = CATEGORY_COLUMN
     annotation_type = CLASSIFICATION
 
@@ -102,6 +122,13 @@ class OnePerImage(LabelKind):
     ) -> tuple[LabelKind, np.ndarray]:
         return self, new_indices[numbers]
 
+    def are_known(self, numbers: np.ndarray, known: np.ndarray) -> np.ndarray:
+        are_known: np.ndarray = np.append(known, False)[numbers]  # the last for those without
+        return are_known
+
+    def as_sets(self, num_categories: int) -> "SetsPerImage":
+        return SetsPerImage(np.eye(num_categories, dtype=bool))
+
 
 @dataclass(frozen=True, eq=False)
 class SetsPerImage(LabelKind):
@@ -110,6 +137,7 @@ class SetsPerImage(LabelKind):
     sets: np.ndarray  # (K, C), bool: which categories each has
 
     is_multi_label = True
+    amount = ", any number each"
     column = CATEGORIES_COLUMN
     annotation_type = MULTI_LABEL
 
@@ -147,6 +175,18 @@ class SetsPerImage(LabelKind):
         sets = np.zeros((len(self.sets), num_categories), dtype=bool)
         sets[:, new_indices[is_left]] = self.sets[:, is_left]
         return SetsPerImage(sets), numbers
+
+    def are_known(self, numbers: np.ndarray, known: np.ndarray) -> np.ndarray:
+        has_only_known = ~self.sets[:, ~known].any(axis=1)
+        are_known: np.ndarray = np.append(has_only_known, False)[numbers]
+        return are_known
+
+    def as_sets(self, num_categories: int) -> "SetsPerImage":  # noqa: ARG002
+        return self
+
+    def unlearnable(self, counts: np.ndarray) -> np.ndarray:
+        # Every image says that it lacks such a category: the model would learn never to answer it.
+        return np.flatnonzero(counts == 0)
 
     def content(self) -> bytes:
         return self.sets.tobytes()

@@ -58,6 +58,12 @@ from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.formats.writing import write_csv, write_yaml
 from train_pytorch_model.image_classifier import architectures
+from train_pytorch_model.image_classifier.answers import (
+    Answers,
+    AnyCategories,
+    OneCategory,
+    answers_by,
+)
 
 TYPE = "ModelDirectory"
 SPEC = "model_spec.yaml"
@@ -66,7 +72,21 @@ LABEL_MAP = "index_to_label.csv"
 # Of models of images with any number of categories. The designer's reader imports the module, so it
 # refuses them: it would take the most probable category for the answer.
 MULTI_LABEL_MODULE = "train_pytorch_model.multi_label"
-MULTI_LABEL_TASK = "MultiLabelClassification"
+
+
+@dataclass(frozen=True)
+class SpecTask:
+    """What `model_spec.yaml` says of models that answer in one way."""
+
+    name: str  # `task_type`
+    module: str = ""  # `module` of `flavor_extras`; empty for the one of the architecture
+
+
+TASKS: Mapping[type[Answers], SpecTask] = {
+    OneCategory: SpecTask("MultiClassification"),
+    AnyCategories: SpecTask("MultiLabelClassification", MULTI_LABEL_MODULE),
+}
+ONE_CATEGORY = OneCategory()
 MAX_LABEL_MAP_BYTES = 16 << 20
 MAX_LICENCE = 100  # characters
 NORMALIZER_MODULE = "azureml.designer.core.model.model_spec.builtin_model_meta.pre_processor"
@@ -98,6 +118,11 @@ class ModelDirectory:
     weights_licence: str = ""  # of the pretrained weights in it; empty if it is not known
     # From which probability on each category is answered, if images have any number of them.
     thresholds: tuple[float, ...] | None = None
+
+    @property
+    def answers(self) -> Answers:
+        """Return how the model answers, once it is trained."""
+        return answers_by(self.thresholds)
 
     @property
     def weights_path(self) -> Path:
@@ -349,17 +374,18 @@ def write_spec(
     is_pretrained: bool,
     recipe: Recipe,
     categories: Sequence[str] = (),
-    thresholds: Sequence[float] | None = None,
+    answers: Answers = ONE_CATEGORY,
     weights_licence: str = "",
 ) -> dict[str, Any]:
     """Write `model_spec.yaml`, of a trained directory also the label map; return `_meta.yaml`."""
     family = architectures.family_of(architecture)
+    task = TASKS[type(answers)]
     entries = recipe.as_mapping()
     params: dict[str, Any] = {"model_name": architecture, "pretrained": is_pretrained}
     if family.option:
         params[family.option] = option
     extras = {
-        "module": family.module if thresholds is None else MULTI_LABEL_MODULE,
+        "module": task.module or family.module,
         "class": family.class_name,
         "is_cuda": False,
         "init_params": params,
@@ -369,7 +395,7 @@ def write_spec(
         "model_file": MODEL,
         "time_created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f+0000"),
         "flavor_extras": extras,
-        "task_type": "MultiClassification",
+        "task_type": task.name,
     }
     meta: dict[str, Any] = {"type": TYPE, "extension": {}, "model": SPEC}
     if categories:
@@ -385,9 +411,7 @@ def write_spec(
         spec["inputs"] = [{"name": "image", "pre_processor": normalizer}]
         meta |= {"registerModel": True, "modelOutputPath": "trained_model_outputs"}
         write_csv(root / LABEL_MAP, [["", "label"], *enumerate(categories)])
-    if thresholds is not None:
-        spec["task_type"] = MULTI_LABEL_TASK
-        spec["thresholds"] = list(thresholds)
+    spec |= answers.entries()
     if entries:
         spec["recipe"] = entries
     if weights_licence:

@@ -4,6 +4,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,6 +13,8 @@ SEPARATOR = "; "  # of the categories of an answer, as text
 
 class Answers(ABC):
     """Abstract. From probabilities to answers."""
+
+    is_multi_label: ClassVar[bool]  # whether an answer is a list of any number of categories
 
     @abstractmethod
     def marks(self, probabilities: np.ndarray) -> np.ndarray:
@@ -34,6 +37,10 @@ class Answers(ABC):
         """Return the answer for each of B images as text; empty for none of the categories."""
         return [SEPARATOR.join(names) for names in self.lists(probabilities, categories)]
 
+    def entries(self) -> Mapping[str, Any]:
+        """Return what a file of the model says of how it answers, as plain values."""
+        return {}
+
     def metadata(self) -> Mapping[str, str]:
         """Return what an exported file says of how it answers, name → text."""
         return {}
@@ -42,6 +49,8 @@ class Answers(ABC):
 @dataclass(frozen=True)
 class OneCategory(Answers):
     """The most probable category; of equal ones, the first."""
+
+    is_multi_label = False
 
     def marks(self, probabilities: np.ndarray) -> np.ndarray:
         marks = np.zeros(probabilities.shape, dtype=bool)
@@ -58,6 +67,8 @@ class OneCategory(Answers):
 class AnyCategories(Answers):
     """All categories that are at least as probable as their thresholds; there may be none."""
 
+    is_multi_label = True
+
     thresholds: tuple[float, ...]  # by class index
 
     def marks(self, probabilities: np.ndarray) -> np.ndarray:
@@ -69,5 +80,13 @@ class AnyCategories(Answers):
     ) -> Sequence[str | list[str]]:
         return self.lists(probabilities, categories)
 
+    def entries(self) -> Mapping[str, Any]:
+        return {"thresholds": list(self.thresholds)}
+
     def metadata(self) -> Mapping[str, str]:
         return {"task": "multi-label", "thresholds": json.dumps(self.thresholds)}
+
+
+def answers_by(thresholds: tuple[float, ...] | None) -> Answers:
+    """Return how a model with these thresholds answers; without any, with one category."""
+    return OneCategory() if thresholds is None else AnyCategories(thresholds)

@@ -1,6 +1,6 @@
 """A trained network: from an image to its probabilities, and the device that computes them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from .answers import Answers, AnyCategories, OneCategory
 from .architectures import build, head_of
 from .predictions import energies_of
 from .seen import brightness_of
@@ -64,7 +65,13 @@ class Normalize(nn.Module):
 
 def activation_of(spec: ClassifierSpec) -> nn.Module:
     """Return what maps logits (B, C) to probabilities: of one category, or of each by itself."""
-    return nn.Softmax(dim=1) if spec.thresholds is None else nn.Sigmoid()
+    return _ACTIVATIONS[type(spec.answers)]()
+
+
+_ACTIVATIONS: Mapping[type[Answers], Callable[[], nn.Module]] = {
+    OneCategory: lambda: nn.Softmax(dim=1),
+    AnyCategories: nn.Sigmoid,
+}
 
 
 @dataclass(frozen=True)

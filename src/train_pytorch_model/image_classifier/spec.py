@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
-from .answers import Answers, AnyCategories, OneCategory
+from .answers import Answers, answers_by
 from .colours import DEFAULT_COLOURS, Colours
 from .decoding import BOUND, Pixels
 
@@ -112,7 +112,7 @@ class ClassifierSpec:
     @property
     def answers(self) -> Answers:
         """Return how the model answers."""
-        return OneCategory() if self.thresholds is None else AnyCategories(self.thresholds)
+        return answers_by(self.thresholds)
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values, which `from_mapping` reads."""
@@ -128,7 +128,7 @@ class ClassifierSpec:
             "std": list(self.std),
             "white_level": self.framing.colours.white_level,
             "background": list(self.framing.colours.background),
-            **({} if self.thresholds is None else {"thresholds": list(self.thresholds)}),
+            **self.answers.entries(),
         }
 
     @classmethod

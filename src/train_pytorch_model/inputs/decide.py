@@ -1,5 +1,6 @@
 """Decide from the data what a recipe leaves open: sizes, crops, flips, smoothing, normalization."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -15,6 +16,12 @@ from train_pytorch_model.config.recipe import (
 )
 from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.config.wording import parameter, with_init_model
+from train_pytorch_model.formats.label_kinds import (
+    ONE_PER_IMAGE,
+    LabelKind,
+    OnePerImage,
+    SetsPerImage,
+)
 from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.image_classifier.architectures import family_of
 from train_pytorch_model.image_classifier.colours import MAX_WHITE, Colours
@@ -59,12 +66,18 @@ MIN_PADDED_CROP_SIDE = 32
 # vary.
 MIN_PADDED_CROP_EPOCHS = 10
 MIN_RANDOM_CROP_EPOCHS = 12
-MIN_SMOOTHED_EPOCHS = 15
 LABEL_SMOOTHING = 0.1
+MIN_SMOOTHED_EPOCHS: Mapping[type[LabelKind], float] = {
+    OnePerImage: 15,
+    SetsPerImage: math.inf,  # it would make rare categories likelier
+}
 # In as few epochs as five the network does not overfit; without pretrained weights, CutMix slows it
 # down even in 30.
-MIN_CUTMIX_EPOCHS = 15
 CUTMIX = 0.5
+MIN_CUTMIX_EPOCHS: Mapping[type[LabelKind], float] = {
+    OnePerImage: 15,
+    SetsPerImage: math.inf,  # a patch may hide one of the things in an image, whose label remains
+}
 
 SIDES = {"left", "right"}
 
@@ -76,14 +89,13 @@ def decide(
     epochs: int = TrainConfig.epochs,
     max_common_side: int = MAX_COMMON_SIDE,
     sizes: Mapping[Size, int] = MappingProxyType({}),
-    is_multi_label: bool = False,
+    labels: LabelKind = ONE_PER_IMAGE,
 ) -> tuple[OpenRecipe, str]:
     """Return the model's recipe with its open entries decided, and the reason for the image size.
 
     `common_size` is the (height, width) of nearly all images, None when they differ; `sizes` counts
-    images by it. `categories`, `epochs`, `sizes` and `is_multi_label`, whether images have any
-    number of categories, matter for training only. Flips stay "auto" if the pixels have to decide
-    (`pixel_decisions`).
+    images by it. `categories`, `epochs`, `sizes` and `labels` matter for training only. Flips stay
+    "auto" if the pixels have to decide (`pixel_decisions`).
     """
     recipe = model.recipe
     image_size, size_reason = _image_size(model, common_size, max_common_side)
@@ -100,8 +112,8 @@ def decide(
         augmentation=augmentation,
         crop_area=recipe.crop_area,
         horizontal_flip=_horizontal_flip(recipe, categories),
-        label_smoothing=_label_smoothing(recipe, is_common and not is_multi_label, epochs),
-        cutmix=_cutmix(model, categories, epochs, is_multi_label),
+        label_smoothing=_label_smoothing(recipe, is_common, epochs, labels),
+        cutmix=_cutmix(model, categories, epochs, labels),
         balance_classes=recipe.balance_classes,
         freeze_backbone=recipe.freeze_backbone,
         background=recipe.background,
@@ -261,22 +273,21 @@ def _horizontal_flip(recipe: Recipe, categories: Sequence[str]) -> Literal["auto
     return recipe.horizontal_flip
 
 
-def _label_smoothing(recipe: Recipe, is_common: bool, epochs: int) -> float:
+def _label_smoothing(recipe: Recipe, is_common: bool, epochs: int, labels: LabelKind) -> float:
     if recipe.label_smoothing is not None:
         return recipe.label_smoothing
-    return LABEL_SMOOTHING if is_common and epochs >= MIN_SMOOTHED_EPOCHS else 0.0
+    is_smoothed = is_common and epochs >= MIN_SMOOTHED_EPOCHS[type(labels)]
+    return LABEL_SMOOTHING if is_smoothed else 0.0
 
 
 def _cutmix(
-    model: ModelDirectory, categories: Sequence[str], epochs: int, is_multi_label: bool
+    model: ModelDirectory, categories: Sequence[str], epochs: int, labels: LabelKind
 ) -> float:
     """Return the fraction of training steps with CutMix."""
     recipe = model.recipe
     if recipe.cutmix is not None:
         return recipe.cutmix
-    if is_multi_label:  # a patch may hide one of the things in an image, whose label remains
-        return 0.0
-    is_long = epochs >= MIN_CUTMIX_EPOCHS and not recipe.freeze_backbone
+    is_long = epochs >= MIN_CUTMIX_EPOCHS[type(labels)] and not recipe.freeze_backbone
     return CUTMIX if is_long and model.is_fine_tuned_for(categories) else 0.0
 
 

@@ -1,5 +1,6 @@
 """The inputs of training, opened and checked against each other, without torch."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from train_pytorch_model.config.wording import bulleted, counted
 from train_pytorch_model.errors import InvalidDatasetError
 from train_pytorch_model.evaluation.thresholds import DEFAULT
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
+from train_pytorch_model.formats.label_kinds import LabelKind, OnePerImage, SetsPerImage
 from train_pytorch_model.formats.listing import missing_names
 from train_pytorch_model.formats.model_directory import ModelDirectory, open_model_directory
 from train_pytorch_model.formats.race_record import RaceRecord
@@ -201,10 +203,9 @@ def inputs_for(model: ModelDirectory, checked: CheckedImages, epochs: int) -> Op
         training.categories,
         epochs,
         sizes=headers.sizes,
-        is_multi_label=training.is_multi_label,
+        labels=training.labels,
     )
-    # Thresholds are fitted at the end of the training.
-    thresholds = (DEFAULT,) * len(training.categories) if training.is_multi_label else None
+    thresholds = _FIRST_THRESHOLDS[type(training.labels)](len(training.categories))
     spec = replace(classifier_spec(model, training.categories, recipe), thresholds=thresholds)
     return OpenedInputs(
         model=model,
@@ -254,24 +255,29 @@ def with_same_categories(
 
 def check_same_task(training: ImageDirectory, other: ImageDirectory) -> None:
     """Raise `InvalidDatasetError` if images have lists of categories in one of them only."""
-    if training.is_multi_label == other.is_multi_label:
-        return
-    if training.is_multi_label:
-        reason = (
-            "each of its images has one category, and those of training have lists of any number:"
-            " whether another category applies as well is not known."
-        )
-    else:
-        reason = "its images have lists of categories, and those of training one category each."
-    raise InvalidDatasetError(other.title, reason, LISTS_HINT)
+    if training.is_multi_label != other.is_multi_label:
+        raise InvalidDatasetError(other.title, _MISFITS[type(other.labels)], LISTS_HINT)
+
+
+# Of so many categories; others are fitted at the end of the training.
+_FIRST_THRESHOLDS: Mapping[type[LabelKind], Callable[[int], tuple[float, ...] | None]] = {
+    OnePerImage: lambda _: None,
+    SetsPerImage: lambda num_categories: (DEFAULT,) * num_categories,
+}
+# Why images cannot be used beside those of training, which have the other kind of labels.
+_MISFITS: Mapping[type[LabelKind], str] = {
+    OnePerImage: (
+        "each of its images has one category, and those of training have lists of any number:"
+        " whether another category applies as well is not known."
+    ),
+    SetsPerImage: ("its images have lists of categories, and those of training one category each."),
+}
 
 
 def _check_no_category_is_missing(training: ImageDirectory) -> None:
     """Raise `InvalidDatasetError` if no image has a category, where the others could have it."""
-    if not training.is_multi_label:
-        return
-    counts = training.class_counts()
-    missing = [repr(training.categories[index]) for index in np.flatnonzero(counts == 0)]
+    unlearnable = training.labels.unlearnable(training.class_counts())
+    missing = [repr(training.categories[index]) for index in unlearnable]
     if missing:
         raise InvalidDatasetError(
             training.title,

@@ -1,7 +1,7 @@
 """The inputs of scoring, evaluation and export, opened and checked against each other."""
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from train_pytorch_model.formats.image_directory import (
     images_of,
     open_image_directory,
 )
+from train_pytorch_model.formats.label_kinds import LabelKind, OnePerImage, SetsPerImage
 from train_pytorch_model.formats.labelled_folder import LabelledImages, open_labelled
 from train_pytorch_model.formats.listing import missing_names
 from train_pytorch_model.formats.model_directory import SPEC, ModelDirectory, open_model_directory
@@ -30,6 +31,7 @@ from train_pytorch_model.inputs.damaged_categories import without_damaged_catego
 from train_pytorch_model.inputs.decide import classifier_spec, decide
 from train_pytorch_model.inputs.headers import read_headers
 from train_pytorch_model.inputs.opening import LISTS_HINT, check_same_task
+from train_pytorch_model.inputs.refuse_lists import refuse_lists
 from train_pytorch_model.inputs.unreadable_images import UnreadableImage, without_unreadable_images
 
 TRAINED_MODEL = "Trained model"
@@ -158,10 +160,13 @@ def open_other_model(inputs: ScoringInputs, path: Path) -> ScoringInputs:
     """
     model = open_trained(path, parameter("against"))
     against = f"{parameter('against')} {path}"
-    if inputs.spec.thresholds is not None or model.thresholds is not None:
-        raise ParameterError(
-            f"{against} cannot be compared: models that answer any number of categories are"
-            " evaluated one by one."
+    for answers in (inputs.spec.answers, model.answers):
+        refuse_lists(
+            answers,
+            ParameterError(
+                f"{against} cannot be compared: models that answer any number of categories are"
+                " evaluated one by one."
+            ),
         )
     lacking = missing_names(inputs.spec.categories, model.categories)
     more = missing_names(model.categories, inputs.spec.categories)
@@ -182,13 +187,20 @@ def open_other_model(inputs: ScoringInputs, path: Path) -> ScoringInputs:
 
 def _check_same_task(model: ModelDirectory, images: ImageDirectory) -> None:
     """Raise `InvalidDatasetError` if either the model or the images have lists of categories."""
-    if images.is_multi_label == (model.thresholds is not None):
-        return
-    if images.is_multi_label:
-        reason = "its images have lists of categories, and the model answers one category each."
-    else:
-        reason = "each of its images has one category, and the model answers any number of them."
-    raise InvalidDatasetError(images.title, reason, LISTS_HINT)
+    if not is_same_task(model, images):
+        raise InvalidDatasetError(images.title, _MISFITS[type(images.labels)], LISTS_HINT)
+
+
+def is_same_task(model: ModelDirectory, images: ImageDirectory) -> bool:
+    """Return whether both the model and the images have lists of categories, or neither."""
+    return model.answers.is_multi_label == images.is_multi_label
+
+
+# Why a model cannot be evaluated on images, which have the other kind of labels.
+_MISFITS: Mapping[type[LabelKind], str] = {
+    OnePerImage: "each of its images has one category, and the model answers any number of them.",
+    SetsPerImage: "its images have lists of categories, and the model answers one category each.",
+}
 
 
 def check_test(training: ImageDirectory, test: ImageDirectory) -> None:

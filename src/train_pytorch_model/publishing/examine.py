@@ -38,8 +38,8 @@ class Examination:
     evaluation: AnyEvaluation  # of these images
     unreadable: dict[int, str]  # images that could not be read this time: index → reason
     temperature: calibration.Temperature
-    # (C,), float64: from which probability on each is answered; None if one category is answered
-    thresholds: np.ndarray | None
+    # By class index, from which probability on each is answered; None if one category is answered.
+    thresholds: tuple[float, ...] | None
     twins: Sequence[TwinRow]
     look_alikes: TrainingLookAlikes  # validation images that look like training images
     # (T, 16), uint8: of the user's training images; zeros for those without.

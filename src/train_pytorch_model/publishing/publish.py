@@ -180,9 +180,7 @@ def _published_weights(
 
 def published_spec(spec: ClassifierSpec, examination: Examination | None) -> ClassifierSpec:
     """Return the specification of the model, with the thresholds that its examination has found."""
-    if examination is None or examination.thresholds is None:
-        return spec
-    return replace(spec, thresholds=tuple(examination.thresholds.tolist()))
+    return spec if examination is None else replace(spec, thresholds=examination.thresholds)
 
 
 def _write_spec(root: Path, inputs: TrainingInputs, spec: ClassifierSpec) -> dict[str, Any]:
@@ -209,7 +207,7 @@ def _write_spec(root: Path, inputs: TrainingInputs, spec: ClassifierSpec) -> dic
         is_pretrained=False,  # loading it downloads nothing
         recipe=recipe,
         categories=inputs.categories,
-        thresholds=spec.thresholds,
+        answers=spec.answers,
         weights_licence=model.weights_licence,
     )
 

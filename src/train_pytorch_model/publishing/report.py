@@ -13,11 +13,8 @@ from train_pytorch_model import __version__
 from train_pytorch_model.config.wording import counted, parameter, reason_of
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.evaluation import calibration
-from train_pytorch_model.evaluation.directory import CONFUSION_MATRIX
-from train_pytorch_model.evaluation.metrics import Evaluation
 from train_pytorch_model.evaluation.multi_label import AnyEvaluation
 from train_pytorch_model.evaluation.race_table import HEADER, table_rows
-from train_pytorch_model.evaluation.tables import confusion_matrix
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.trained_directory import REPORT
 from train_pytorch_model.formats.writing import csv_text
@@ -42,7 +39,6 @@ from train_pytorch_model.training.plan_text import describe
 from train_pytorch_model.training.state import State
 
 RACE_TABLE = "race.csv"
-MAX_MATRIX = 1000  # categories; a larger matrix, nearly all zeros, makes a file above 2 MB
 
 
 def stopped_early(plan: Plan, state: State) -> str:
@@ -102,8 +98,7 @@ def render_report_files(
         if report.race:
             files[RACE_TABLE] = csv_text([HEADER, *table_rows(report.race)])
         evaluation = examination.evaluation
-        if isinstance(evaluation, Evaluation) and len(categories) <= MAX_MATRIX:
-            files[CONFUSION_MATRIX] = csv_text(confusion_matrix(evaluation, categories))
+        files |= view_of(evaluation).tables(evaluation, categories)
         return files | examination.tables
     except Exception as error:  # the model works without the page
         logger.warning(

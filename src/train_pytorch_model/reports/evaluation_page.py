@@ -51,8 +51,9 @@ def render_evaluation(report: EvaluationReport) -> str:
 def _comparison_values(report: EvaluationReport) -> dict[str, Any]:
     """Return what the template shows of another model."""
     comparison = report.comparison
-    if comparison is None or not isinstance(report.evaluation, Evaluation):
+    if comparison is None:
         return {"compared": "", "compared_rows": (), "compared_verdict": ""}
+    assert isinstance(report.evaluation, Evaluation)
     return {
         "compared": comparison.name,
         "compared_rows": comparison.rows(report.evaluation),

@@ -57,7 +57,7 @@ class Evaluated:
         return pd.DataFrame(self.metrics["per_class"])
 
     def __repr__(self) -> str:
-        measure = "exact match" if self.metrics.get("multi_label") else "accuracy"
+        measure = _kind_of(self.metrics).measure
         return f"Evaluated({self.metrics['images']:,} images: {measure} {self.accuracy:.1%})"
 
     def _repr_html_(self) -> str:
@@ -68,8 +68,23 @@ def read_evaluation(root: Path) -> Evaluated:
     """Read an evaluation directory. Raises `MalformedFileError`."""
     page = read_bounded(file_inside(root, PAGE), MAX_BYTES).decode("utf-8", "replace")
     metrics = read_json(file_inside(root, METRICS), dict[str, Any])
-    row = LabelMistake if metrics.get("multi_label") else Prediction
-    return Evaluated(metrics, read_table(root, MISTAKES, row), page)
+    mistakes = read_table(root, MISTAKES, _kind_of(metrics).mistake)
+    return Evaluated(metrics, mistakes, page)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What an evaluation of one kind has."""
+
+    measure: str  # what its accuracy is called
+    mistake: type  # a row of its mistakes
+
+
+def _kind_of(metrics: Mapping[str, Any]) -> _Kind:
+    """Return the kind of an evaluation by the entries of its metrics.json."""
+    if metrics.get("multi_label"):
+        return _Kind("exact match", LabelMistake)
+    return _Kind("accuracy", Prediction)
 
 
 def read_table(root: Path, name: str, row: type) -> "pd.DataFrame":

@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from train_pytorch_model.evaluation.directory import CONFUSION_MATRIX
 from train_pytorch_model.evaluation.metrics import Evaluation
 from train_pytorch_model.evaluation.multi_label import AnyEvaluation, MultiLabelEvaluation
-from train_pytorch_model.evaluation.tables import EvaluatedImages
+from train_pytorch_model.evaluation.tables import EvaluatedImages, confusion_matrix
+from train_pytorch_model.formats.writing import csv_text
 from train_pytorch_model.reports.evaluation_values import evaluation_values, files_by_cell
 from train_pytorch_model.reports.galleries import (
     IN_TABLE,
@@ -16,6 +18,8 @@ from train_pytorch_model.reports.galleries import (
 )
 from train_pytorch_model.reports.gallery import Gallery
 from train_pytorch_model.reports.multi_label_view import multi_label_galleries, multi_label_values
+
+MAX_MATRIX = 1000  # categories; a larger matrix, nearly all zeros, makes a file above 2 MB
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,15 @@ class View:
     galleries: Callable[..., list[Gallery]]
     # The names of files behind cells of a table, by cell.
     files: Callable[[EvaluatedImages], Mapping[str, Sequence[str]]]
+    # The tables beside the page of a training, name → text, by evaluation and categories.
+    tables: Callable[..., Mapping[str, str]]
     correcting: Correcting  # what to do about a wrong label
+
+
+def _confusion_table(evaluation: Evaluation, categories: Sequence[str]) -> Mapping[str, str]:
+    if len(categories) > MAX_MATRIX:
+        return {}
+    return {CONFUSION_MATRIX: csv_text(confusion_matrix(evaluation, categories))}
 
 
 ONE_CATEGORY = View(
@@ -39,6 +51,7 @@ ONE_CATEGORY = View(
     values=evaluation_values,
     galleries=prediction_galleries,
     files=files_by_cell,
+    tables=_confusion_table,
     correcting=ON_PAGE,
 )
 ANY_CATEGORIES = View(
@@ -47,6 +60,7 @@ ANY_CATEGORIES = View(
     values=multi_label_values,
     galleries=multi_label_galleries,
     files=lambda _: {},
+    tables=lambda *_: {},
     correcting=IN_TABLE,
 )
 _VIEWS = {Evaluation: ONE_CATEGORY, MultiLabelEvaluation: ANY_CATEGORIES}

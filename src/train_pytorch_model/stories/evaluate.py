@@ -11,18 +11,14 @@ from train_pytorch_model.datasets.grouping import hashes_of_files
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.evaluation import directory, metrics
 from train_pytorch_model.evaluation.comparison import Comparison, compare_evaluations
-from train_pytorch_model.evaluation.metrics import Outcomes, outcomes_of
-from train_pytorch_model.evaluation.multi_label import (
-    AnyEvaluation,
-    MultiLabelOutcomes,
-    multi_label_outcomes,
-)
+from train_pytorch_model.evaluation.metrics import outcomes_of
+from train_pytorch_model.evaluation.multi_label import AnyEvaluation
+from train_pytorch_model.evaluation.outcomes import outcomes_by
 from train_pytorch_model.evaluation.tables import EvaluatedImages
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.race_record import RaceRecord
 from train_pytorch_model.formats.writing import table_of, write_csv
-from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inference.explain import explain
 from train_pytorch_model.inference.predict import (
     PredictedBatch,
@@ -209,14 +205,6 @@ def _pairs_with(
     return rows
 
 
-def _outcomes_of(
-    spec: ClassifierSpec, targets: np.ndarray, probabilities: np.ndarray
-) -> Outcomes | MultiLabelOutcomes:
-    if spec.thresholds is None:
-        return outcomes_of(targets, probabilities)
-    return multi_label_outcomes(targets, probabilities, spec.thresholds)
-
-
 def _collect(
     inputs: ScoringInputs, batches: Iterator[PredictedBatch]
 ) -> tuple[EvaluatedImages, np.ndarray, dict[int, str]]:
@@ -227,7 +215,7 @@ def _collect(
     unreadable: dict[int, str] = {}
     for batch in batches:
         targets = inputs.images.targets(batch.indices)
-        outcomes.append(_outcomes_of(inputs.spec, targets, batch.probabilities))
+        outcomes.append(outcomes_by(inputs.spec.answers, targets, batch.probabilities))
         indices.append(batch.indices)
         hashes.append(batch.hashes)
         unreadable |= batch.unreadable

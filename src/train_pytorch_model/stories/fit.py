@@ -56,6 +56,7 @@ from train_pytorch_model.inputs import advice, opening, scoring
 from train_pytorch_model.inputs.check_model_options import check_model_options
 from train_pytorch_model.inputs.opening import CheckedImages, OpenedInputs
 from train_pytorch_model.inputs.race_options import check_race_options
+from train_pytorch_model.inputs.refuse_lists import refuse_lists
 from train_pytorch_model.inputs.run_output import (
     is_complete,
     is_complete_or_replaced,
@@ -90,7 +91,7 @@ class Fitted:
     def asks_for_review(self) -> bool:
         """Return whether labels look wrong that `review` corrects: of one category an image."""
         is_any_listed = any((self.model / name).exists() for name in (SUSPECTS, TWINS))
-        return is_any_listed and scoring.open_trained(self.model).thresholds is None
+        return is_any_listed and not scoring.open_trained(self.model).answers.is_multi_label
 
 
 def fit(
@@ -240,12 +241,14 @@ def _initial_model(
         return start, None
     if options.minutes is None:
         return _make_untrained(path, options), None
-    if checked.training.is_multi_label:
-        raise ParameterError(
+    refuse_lists(
+        checked.training.labels,
+        ParameterError(
             f"{parameter('minutes')} lets networks race by how often they find the one category of"
             f" an image; the images of {checked.training.root} have lists of categories. Leave it"
             f" out, and name one network with {parameter('architecture')}."
-        )
+        ),
+    )
     from train_pytorch_model.stories.race import race
 
     winner = race(options, checked, path, began_at)

@@ -1,7 +1,7 @@
 """`score`: the predictions for the images of a directory, as tables and pictures."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -15,7 +15,7 @@ from train_pytorch_model.distributed.world import World
 from train_pytorch_model.errors import InvalidDatasetError, ParameterError
 from train_pytorch_model.formats import data_frame_directory as tables
 from train_pytorch_model.formats.image_directory import ImageDirectory
-from train_pytorch_model.formats.listing import UNLABELLED, comparable, evenly_spaced
+from train_pytorch_model.formats.listing import evenly_spaced
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.formats.seen_images import CONFIDENCE, SEEN_IMAGES, seen_table
@@ -29,11 +29,12 @@ from train_pytorch_model.image_classifier.predictions import (
 from train_pytorch_model.image_classifier.seen import shape_of
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inference.predict import PredictedBatch, predict, report_unreadable_images
+from train_pytorch_model.inputs.given_labels import GivenLabels
 from train_pytorch_model.inputs.headers import MAX_HEADERS
+from train_pytorch_model.inputs.refuse_lists import refuse_lists
 from train_pytorch_model.inputs.scoring import ScoringInputs
 from train_pytorch_model.quality.to_label import MostUncertain, write_to_label
 
-UNKNOWN = -1  # the target of an image without a category that the model knows
 NUM_SHOWN = 10
 NO_CATEGORY = "(none)"  # of the model, where images have any number of them
 
@@ -74,47 +75,36 @@ def score(
     Raises `InvalidModelDirectoryError` for weights that do not fit, `InvalidDatasetError` for rows
     that form no table, `ParameterError` if no image is left to label, `OutputDirectoryError`.
     """
-    targets = _targets(inputs)
-    _check_possible(inputs, options)
-    if options.num_to_label and (targets != UNKNOWN).all():
-        raise ParameterError(
-            f"{parameter('rank_by')} proposes images to label, but every image of"
-            f" {inputs.images.root} has a category that the model knows. Give images without one."
-        )
+    given = GivenLabels(inputs)
+    if options.num_to_label:
+        _check_ranking(inputs, given)
     batches = predict(inputs, "Scoring", world, hashed=False)
     if not world.is_main:
         next(batches, None)  # predict with the main process, which alone gets them
         return None
-    return _write_scores(inputs, targets, output, options, batches)
+    return _write_scores(inputs, given, output, options, batches)
 
 
-def _check_possible(inputs: ScoringInputs, options: ScoreOptions) -> None:
-    """Raise `ParameterError` for what compares the two most probable categories of an image."""
-    if inputs.spec.thresholds is not None and options.num_to_label:
-        raise ParameterError(
+def _check_ranking(inputs: ScoringInputs, given: GivenLabels) -> None:
+    """Raise `ParameterError` if there is no image between two categories that could be labelled."""
+    refuse_lists(
+        inputs.spec.answers,
+        ParameterError(
             f"{parameter('rank_by')} looks for images between two categories; the model of"
             f" {inputs.model.root} answers any number of them. Leave it out: scores.csv has the"
             " probability of each category."
+        ),
+    )
+    if given.are_known.all():
+        raise ParameterError(
+            f"{parameter('rank_by')} proposes images to label, but every image of"
+            f" {inputs.images.root} has a category that the model knows. Give images without one."
         )
-
-
-def _targets(inputs: ScoringInputs) -> np.ndarray:
-    """Return (N,), int64: the class index in the model of each image's category, or `UNKNOWN`.
-
-    Images with lists of categories have none.
-    """
-    if inputs.images.is_multi_label:
-        return np.full(len(inputs.images), UNKNOWN)
-    index_of = {comparable(name): index for index, name in enumerate(inputs.spec.categories)}
-    targets = [index_of.get(comparable(name), UNKNOWN) for name in inputs.images.categories]
-    # Images without a category have the class index -1, and so the last target.
-    of_images: np.ndarray = np.array([*targets, UNKNOWN])[inputs.images.class_indices]
-    return of_images
 
 
 def _write_scores(
     inputs: ScoringInputs,
-    targets: np.ndarray,
+    given: GivenLabels,
     output: Path,
     options: ScoreOptions,
     batches: Iterator[PredictedBatch],
@@ -158,18 +148,20 @@ def _write_scores(
             if options.embeddings:
                 tables.write_embeddings(embeddings, names, batch.features, options.embeddings)
             if options.num_to_label:
-                is_open = targets[batch.indices] == UNKNOWN
+                is_open = ~given.are_known[batch.indices]
                 to_label.add(
                     batch.indices[is_open], batch.probabilities[is_open], batch.features[is_open]
                 )
-            _count(summary, batch, targets[batch.indices], inputs)
+            summary.images += len(batch.indices)
+            summary.labelled += int(given.are_known[batch.indices].sum())
+            summary.correct += given.count_correct(batch.indices, batch.probabilities)
             summary.strange += int(is_unknown.sum())
             _show_first(summary, names, batch.probabilities, is_unknown, inputs.spec)
         # Raises if none of the images can be read, now or before.
         summary.unreadable = report_unreadable_images(inputs, unreadable, root)
         if options.num_to_label:
             write_to_label(root, list(to_label.ranked()), images, categories)
-    summary.unknown = _unknown_categories(images, targets, unreadable)
+    summary.unknown = given.unknown_categories(unreadable)
     return summary
 
 
@@ -220,24 +212,6 @@ def _seen_table(
     return seen_table(names, [categories[index] for index in predicted], features)
 
 
-def _count(
-    summary: ScoreSummary, batch: PredictedBatch, targets: np.ndarray, inputs: ScoringInputs
-) -> None:
-    """Count the images of a batch, and those that are answered with their targets (B,)."""
-    images = inputs.images
-    spec = inputs.spec
-    summary.images += len(targets)
-    if spec.thresholds is None:
-        summary.labelled += int((targets != UNKNOWN).sum())
-        summary.correct += int((targets == batch.probabilities.argmax(axis=1)).sum())
-    elif images.is_multi_label:
-        answers = spec.answers.lists(batch.probabilities, spec.categories)
-        for index, names in zip(batch.indices.tolist(), answers, strict=True):
-            given = set(map(comparable, images.categories_of(index)))
-            summary.labelled += 1
-            summary.correct += given == set(map(comparable, names))
-
-
 def _show_first(
     summary: ScoreSummary,
     names: Sequence[str],
@@ -251,15 +225,3 @@ def _show_first(
     for row, answer in enumerate(answers):
         label = UNKNOWN_LABEL if is_unknown[row] else answer or NO_CATEGORY
         summary.first.append((names[row], label, float(probabilities[row].max())))
-
-
-def _unknown_categories(
-    images: ImageDirectory, targets: np.ndarray, unreadable: Mapping[int, str]
-) -> dict[str, int]:
-    """Return how many readable images have each category that the model does not know."""
-    if images.is_multi_label:
-        return {}
-    is_foreign = (targets == UNKNOWN) & (images.class_indices != UNLABELLED)
-    is_foreign[list(unreadable)] = False
-    counts = np.bincount(images.class_indices[is_foreign])
-    return {images.categories[index]: int(counts[index]) for index in np.flatnonzero(counts)}

@@ -26,6 +26,7 @@ from train_pytorch_model.formats.seen_images import (
 )
 from train_pytorch_model.formats.writing import write_csv, write_json
 from train_pytorch_model.image_classifier.predictions import ASPECT_RATIO, ENERGY, PIXELS
+from train_pytorch_model.inputs.refuse_lists import refuse_lists
 from train_pytorch_model.quality.drift import (
     FALSE_ALARMS,
     MIN_IMAGES,
@@ -141,11 +142,13 @@ def write_watched(watched: Watched, output: Path, overwrite: bool = False) -> No
 
 
 def _histograms(model: ModelDirectory) -> Histograms:
-    if model.thresholds is not None:
-        raise ParameterError(
+    refuse_lists(
+        model.answers,
+        ParameterError(
             "`watch` is for models that answer each image with one category; those of this model"
             f" have any number of them: {model.root}."
-        )
+        ),
+    )
     try:
         return read_histograms(model.root)
     except MalformedFileError as error:

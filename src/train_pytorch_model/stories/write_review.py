@@ -17,6 +17,7 @@ from train_pytorch_model.formats.trained_directory import REPORT
 from train_pytorch_model.formats.writing import write_durably
 from train_pytorch_model.image_classifier.classifier import best_device
 from train_pytorch_model.inputs import scoring
+from train_pytorch_model.inputs.refuse_lists import refuse_lists
 from train_pytorch_model.quality.review_order import MAX_REVIEWED
 from train_pytorch_model.stories.review import ReviewInputs, decided_categories, review
 
@@ -44,11 +45,13 @@ def write_review(
         raise ParameterError(out_of_range(name, rule, parameter("num_images"), num_images))
     _check_output(output)
     opened = scoring.open_trained(model)
-    if opened.thresholds is not None:
-        raise opened.error(
+    refuse_lists(
+        opened.answers,
+        opened.error(
             "it answers with any number of categories, and a review gives each image one.",
             "`suspects.csv` in it lists what is probably wrong in the table of the images.",
-        )
+        ),
+    )
     if is_archive(dataset):
         raise InvalidDatasetError(
             f'{scoring.DATASET} "{dataset}"', "it is an archive.", "Unpack it, and name its folder."

@@ -13,6 +13,7 @@ import mlflow
 import yaml
 
 from train_pytorch_model.image_classifier import predictions
+from train_pytorch_model.image_classifier.answers import AnyCategories, OneCategory
 from train_pytorch_model.image_classifier.architectures import is_of_timm
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.tracking import load_image_classifier
@@ -101,9 +102,8 @@ def _signature(spec: ClassifierSpec) -> "ModelSignature":
         ColSpec("string", name, required=False)
         for name in (predictions.IMAGE_COLUMN, predictions.NAME_COLUMN)
     ]
-    label: Any = DataType.string
-    if spec.thresholds is not None:  # a list of any number of them
-        label = Array(DataType.string)
+    label_types = {OneCategory: DataType.string, AnyCategories: Array(DataType.string)}
+    label: Any = label_types[type(spec.answers)]
     outputs = [
         *(ColSpec("double", predictions.PROBABILITY_PREFIX + name) for name in spec.categories),
         ColSpec(label, predictions.LABEL_COLUMN),

@@ -26,7 +26,7 @@ def describe(plan: Plan, lr_factors: LearningRateFactors) -> dict[str, str]:
         "Images": (
             f"{len(inputs.training):,} for training, {len(inputs.validation):,} for validation"
         ),
-        "Labels": _labels(inputs),
+        "Labels": plan.task.describe(inputs),
         "Size": _size(plan),
         "Augmenting": _augmenting(inputs),
         "Smoothing": _smoothing(inputs.recipe),
@@ -76,26 +76,6 @@ def _model(plan: Plan) -> str:
     if model.is_trained and model.is_fine_tuned_for(inputs.categories):
         known = set(inputs.categories) & set(model.categories)
         text += f", {len(known)} of which it knows"
-    return text
-
-
-def _labels(inputs: TrainingInputs) -> str:
-    """Return what is different where images have any number of categories."""
-    images = inputs.training
-    if not images.is_multi_label:
-        return ""
-    mean = images.class_counts().sum() / len(images)
-    text = (
-        f"any number an image, {mean:.1f} on average; a binary cross entropy for each category,"
-        " whose last layer starts from how frequent they are"
-    )
-    off = []
-    if not inputs.recipe.label_smoothing:
-        off.append("label smoothing, which would make rare categories likelier")
-    if not inputs.recipe.cutmix:
-        off.append("CutMix, whose patch may hide what is labelled")
-    if off:
-        text += f"; without {' and '.join(off)}"
     return text
 
 

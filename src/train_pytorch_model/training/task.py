@@ -1,7 +1,7 @@
 """What the labels of images mean to training: chosen once, from the data, and passed down."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +17,7 @@ from train_pytorch_model.evaluation.multi_label import (
     mean_of,
 )
 from train_pytorch_model.evaluation.thresholds import fit_thresholds
+from train_pytorch_model.formats.label_kinds import LabelKind, OnePerImage, SetsPerImage
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.training import fine_tuning
 from train_pytorch_model.training.loss import (
@@ -71,16 +72,20 @@ class Task(ABC):
 
     def decide(
         self, outcomes: Outcomes | MultiLabelOutcomes
-    ) -> tuple[Outcomes | MultiLabelOutcomes, np.ndarray | None]:
-        """Return validation outcomes as the model will answer them, and its thresholds (C,).
+    ) -> tuple[Outcomes | MultiLabelOutcomes, tuple[float, ...] | None]:
+        """Return validation outcomes as the model will answer them, and its thresholds.
 
-        There are no thresholds if the most probable category is the answer.
+        These are by class index. There are none if the most probable category is the answer.
         """
         return outcomes, None
 
     def initial_bias(self) -> Tensor | None:
         """Return what the bias of a new last layer starts from, (C,); None for zeros."""
         return None
+
+    def describe(self, inputs: TrainingInputs) -> str:  # noqa: ARG002
+        """Return what the plan says of the labels; empty for nothing."""
+        return ""
 
     @abstractmethod
     def as_probabilities(self, targets: Tensor) -> Tensor:
@@ -147,23 +152,50 @@ class MultiLabel(Task):
 
     def decide(
         self, outcomes: Outcomes | MultiLabelOutcomes
-    ) -> tuple[Outcomes | MultiLabelOutcomes, np.ndarray | None]:
+    ) -> tuple[Outcomes | MultiLabelOutcomes, tuple[float, ...] | None]:
         assert isinstance(outcomes, MultiLabelOutcomes)
         thresholds, answered = fit_thresholds(outcomes.targets, outcomes.probabilities)
-        return replace(outcomes, answered=answered), thresholds
+        return replace(outcomes, answered=answered), tuple(thresholds.tolist())
 
     def initial_bias(self) -> Tensor | None:
         return self.bias
 
+    def describe(self, inputs: TrainingInputs) -> str:
+        images = inputs.training
+        mean = images.class_counts().sum() / len(images)
+        text = (
+            f"any number an image, {mean:.1f} on average; a binary cross entropy for each category,"
+            " whose last layer starts from how frequent they are"
+        )
+        off = []
+        if not inputs.recipe.label_smoothing:
+            off.append("label smoothing, which would make rare categories likelier")
+        if not inputs.recipe.cutmix:
+            off.append("CutMix, whose patch may hide what is labelled")
+        if off:
+            text += f"; without {' and '.join(off)}"
+        return text
+
 
 def choose_task(inputs: TrainingInputs, world: World) -> Task:
     """Return the task of the training images."""
-    num_categories = len(inputs.categories)
-    if not inputs.training.is_multi_label:
-        return SingleLabel(num_categories, make_loss(inputs, world))
+    return _CHOICES[type(inputs.training.labels)](inputs, world)
+
+
+def _single_label(inputs: TrainingInputs, world: World) -> SingleLabel:
+    return SingleLabel(len(inputs.categories), make_loss(inputs, world))
+
+
+def _multi_label(inputs: TrainingInputs, world: World) -> MultiLabel:
     rates = base_rates(inputs)
     odds = rates / (1 - rates)
     if inputs.recipe.balance_classes:
         odds = odds * positive_weights(inputs)
     bias = torch.tensor(np.log(odds), dtype=torch.float32)
-    return MultiLabel(num_categories, make_multi_label_loss(inputs, world), bias)
+    return MultiLabel(len(inputs.categories), make_multi_label_loss(inputs, world), bias)
+
+
+_CHOICES: Mapping[type[LabelKind], Callable[[TrainingInputs, World], Task]] = {
+    OnePerImage: _single_label,
+    SetsPerImage: _multi_label,
+}

@@ -11,6 +11,7 @@ from tests.trainings import ALONE
 from torch import nn
 from torch.nn import functional as F
 
+from train_pytorch_model.formats.label_kinds import ONE_PER_IMAGE, LabelKind, SetsPerImage
 from train_pytorch_model.networks.initialize import set_new_bias
 from train_pytorch_model.training.margins import MIXED, UNIT
 from train_pytorch_model.training.metrics import NO_RANK, Sums
@@ -19,6 +20,8 @@ from train_pytorch_model.training.task import MultiLabel, SingleLabel, choose_ta
 LOGITS = torch.tensor([[2.0, 0.0, -1.0], [-3.0, 1.0, 0.5], [0.1, 0.2, 0.3]])
 TARGETS = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
 
+LISTS = SetsPerImage(np.eye(3, dtype=bool))
+
 
 @dataclass(frozen=True)
 class Images:
@@ -26,7 +29,7 @@ class Images:
 
     counts: tuple[int, ...]
     total: int
-    is_multi_label: bool = True
+    labels: LabelKind = LISTS
 
     def __len__(self) -> int:
         return self.total
@@ -53,7 +56,7 @@ def task_of(inputs: Inputs = INPUTS, **recipe: Any) -> MultiLabel:
 
 
 def test_the_data_choose_the_task() -> None:
-    single: Any = replace(INPUTS, training=Images((1, 2, 3), 6, is_multi_label=False))
+    single: Any = replace(INPUTS, training=Images((1, 2, 3), 6, ONE_PER_IMAGE))
     assert isinstance(choose_task(single, ALONE), SingleLabel)
 
 
@@ -131,3 +134,12 @@ def test_mean_average_precision_is_a_metric_of_each_epoch() -> None:
     rows.add(LOGITS, TARGETS)
     metrics = task.further_metrics(rows.outcomes(), ALONE)
     assert metrics == {"Mean average precision": pytest.approx((1.0 + (1 + 2 / 3) / 2) / 2)}
+
+
+def test_the_plan_says_what_is_different_of_lists() -> None:
+    inputs: Any = INPUTS
+    assert task_of().describe(inputs) == (
+        "any number an image, 0.8 on average; a binary cross entropy for each category, whose last"
+        " layer starts from how frequent they are; without label smoothing, which would make rare"
+        " categories likelier and CutMix, whose patch may hide what is labelled"
+    )
