@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-
 from tests.programs.test_multi_label import paint
 
 pytestmark = [

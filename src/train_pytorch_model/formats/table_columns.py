@@ -12,7 +12,7 @@ from train_pytorch_model.config.table_options import TableOptions
 from train_pytorch_model.config.wording import assignment, parameter
 from train_pytorch_model.formats import listing
 from train_pytorch_model.formats.reading import MalformedFileError
-from train_pytorch_model.formats.table_rows import SeveralValues, Table
+from train_pytorch_model.formats.table_rows import JSON_SUFFIX, SeveralValues, Table
 from train_pytorch_model.formats.table_splits import Split, comparable, find_split
 
 # Names of columns in lower case, in the order in which they are looked for.
@@ -106,6 +106,7 @@ def choose_columns(
         notes += about_labels
     unused = tuple(column for column in free if column not in labels)
     separator = ""
+    notes = [*notes, *_notes_on_unmarked(table, labels)]
     if len(labels) == 1:
         separator = _separator_of(table, labels[0])
         notes = [*notes, *_notes_on_separators(table, labels[0])]
@@ -133,9 +134,28 @@ def _notes_on_separators(table: Table, column: str) -> list[str]:
             return [
                 f"cells of the column {column!r} of {table.name}, such as {lists[0]!r}, look like"
                 " lists, and are taken for categories of their own. If images have several"
-                " categories, call the column 'labels'."
+                f" categories, {_how_to_list(table)}."
             ]
     return []
+
+
+def _how_to_list(table: Table) -> str:
+    """Return what makes cells lists."""
+    if table.name.casefold().endswith(JSON_SUFFIX):
+        return 'write them as lists, such as ["cat", "dog"]'
+    return "call the column 'labels'"
+
+
+def _notes_on_unmarked(table: Table, columns: Sequence[str]) -> list[str]:
+    """Return a note if columns of 0 and 1 mark no row: nothing can be learned of them."""
+    if len(columns) < 2:
+        return []
+    unmarked = [
+        column for column in columns if not any(str(cell) in YES for cell in table.columns[column])
+    ]
+    if not unmarked:
+        return []
+    return [f"columns of {table.name} without any 1 are no categories: {_quoted(unmarked)}."]
 
 
 def _parts_are_cells(cell: str, mark: str, cells: Collection[str]) -> bool:

@@ -29,7 +29,7 @@ from train_pytorch_model.quality.identical_files import IdenticalFiles, find_ide
 
 LISTS_HINT = (
     "Give both the same kind of labels: lists are in a column `labels` of a table, such as"
-    " `cat;dog`, also for images of one category."
+    " `cat;dog`, or `cat;` for an image of one category."
 )
 UNTRAINED_MODEL = "Untrained model"
 TRAINING_DATASET = "Training dataset"

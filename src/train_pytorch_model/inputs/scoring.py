@@ -165,7 +165,7 @@ def open_other_model(inputs: ScoringInputs, path: Path) -> ScoringInputs:
             answers,
             ParameterError(
                 f"{against} cannot be compared: models that answer any number of categories are"
-                " evaluated one by one."
+                f" evaluated one by one, without {parameter('against')}."
             ),
         )
     lacking = missing_names(inputs.spec.categories, model.categories)

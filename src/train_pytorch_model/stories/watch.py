@@ -145,8 +145,8 @@ def _histograms(model: ModelDirectory) -> Histograms:
     refuse_lists(
         model.answers,
         ParameterError(
-            "`watch` is for models that answer each image with one category; those of this model"
-            f" have any number of them: {model.root}."
+            "`watch` is for models that answer each image with one category, and this one answers"
+            f" with any number of them: measure it with `evaluate`, on labelled images: {model.root}."
         ),
     )
     try:

@@ -245,3 +245,19 @@ def test_single_categories_are_written_as_such(images: Path, tmp_path: Path) -> 
     assert text == "file_name,label\nimage/0_0.png,a\nimage/1_1.png,b\n"
     row = json.loads((tmp_path / "converted" / "annotations.jsonl").read_text().split("\n")[0])
     assert row == {"image_url": "image/0_0.png", "label": "a"}
+
+
+def test_a_column_of_marks_without_any_is_no_category_and_that_is_said(images: Path) -> None:
+    table = images / "labels.csv"
+    table.write_text("file_name,bird,nice,fox\n1.png,1,1,0\n2.png,1,0,0\n3.png,0,0,0\n")
+    listing = read_table(table, images).listing
+    assert listing.categories == ("bird", "nice")
+    assert "columns of labels.csv without any 1 are no categories: 'fox'." in listing.notes
+
+
+def test_the_way_to_write_lists_is_that_of_the_table(images: Path) -> None:
+    rows = [{"image_url": f"{number}.png", "label": "bird;nice"} for number in (1, 2, 3)]
+    table = images / "list.jsonl"
+    table.write_text("\n".join(map(json.dumps, rows)))
+    (note,) = read_table(table, images).listing.notes
+    assert note.endswith('write them as lists, such as ["cat", "dog"].')
