@@ -81,8 +81,9 @@ def read_threshold(folder: Path, known_fraction: float) -> float:
             raise ValueError(f"{NUM_QUANTILES} numbers are expected")
     except FileNotFoundError as error:
         raise UnknownError(
-            f"the model directory has no {KNOWN}. A model that answers with any number of categories"
-            " has none, since its answer may be none of them; train any other model again."
+            f"the model directory has no {KNOWN}. A model that answers with any number of"
+            " categories has none, since its answer may be none of them; train any other model"
+            " again."
         ) from error
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UnknownError(f"{KNOWN} cannot be read: {error}.") from error

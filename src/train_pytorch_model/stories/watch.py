@@ -145,8 +145,9 @@ def _histograms(model: ModelDirectory) -> Histograms:
     refuse_lists(
         model.answers,
         ParameterError(
-            "`watch` is for models that answer each image with one category, and this one answers"
-            f" with any number of them: measure it with `evaluate`, on labelled images: {model.root}."
+            "`watch` is for models that answer each image with one category, and that of"
+            f" {model.root} answers with any number of them: measure it with `evaluate`, on"
+            " labelled images."
         ),
     )
     try:
