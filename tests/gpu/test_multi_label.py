@@ -33,7 +33,8 @@ recipe = {"precision": "float32", "deterministic": True, "image_size": 32}
 model = fit(folder, architecture=SMALL, from_scratch=True, epochs=3, output=output, **recipe)
 print(json.dumps([model.evaluation.metrics[n] for n in ("loss", "mean_average_precision")]))
 """
-GPU, CPU = {}, {"CUDA_VISIBLE_DEVICES": ""}
+GPU: dict[str, str] = {}
+CPU = {"CUDA_VISIBLE_DEVICES": ""}
 
 
 @pytest.fixture(scope="module")

@@ -80,7 +80,7 @@ def _write_mosaics(singles: Singles, root: Path, chosen: argparse.Namespace) -> 
     root.mkdir()
     random = np.random.default_rng(chosen.seed)
     order = random.permutation(len(singles))
-    rows = []
+    rows: list[tuple[str, str, str]] = []
     first = 0
     for part, fraction in PARTS:
         own = order[first : first + round(fraction * len(singles))]

@@ -22,7 +22,7 @@ BOTH, NONE = [0.9, 0.9], [0.1, 0.1]
 
 def opened(tmp_path: Path, data: Path, thresholds: tuple[float, ...] | None) -> ScoringInputs:
     model = write_model(
-        tmp_path / "model", RECIPE, categories=("Red", "blue"), thresholds=thresholds
+        tmp_path / "model", RECIPE, categories=("red", "blue"), thresholds=thresholds
     )
     return inputs_of(open_trained(model), open_labelled(data, "Dataset").images)
 
