@@ -58,7 +58,7 @@ def write_page(path: Path) -> Path:
     ]
     earlier = [Correction("earlier, 1.png", "", "daisy", "tulip", "me", "2026-01-01T00:00:00Z")]
     spec = ClassifierSpec("resnet18", False, tuple(CATEGORIES), Framing(32, 32, 1.0), HALF, HALF)
-    review = Review(spec, "<photographs>", 900, CATEGORIES, items, earlier, 90, "", 12)
+    review = Review(spec, "<photographs>", 900, CATEGORIES, items, earlier, 90, "", [], 12)
     path.write_text(render_review(review), encoding="utf-8")
     return path
 

@@ -11,6 +11,7 @@ from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.reports.evaluation_values import without_images
 from train_pytorch_model.reports.gallery import Gallery
 from train_pytorch_model.reports.page import render_page
+from train_pytorch_model.reports.page_links import PageLink
 from train_pytorch_model.reports.view import view_of
 
 
@@ -27,6 +28,7 @@ class EvaluationReport:
     look_alikes: str = ""  # how many of the images look like training images, in words
     training_report: str = ""  # where the report on the training is, relative to the page
     comparison: Comparison | None = None  # with another model
+    links: Sequence[PageLink] = ()  # to other pages
 
 
 def render_evaluation(report: EvaluationReport) -> str:
@@ -43,6 +45,7 @@ def render_evaluation(report: EvaluationReport) -> str:
         look_alikes=report.look_alikes,
         training_report=report.training_report,
         **_comparison_values(report),
+        pages=report.links,
         galleries=report.galleries,
         files=report.files,
     )

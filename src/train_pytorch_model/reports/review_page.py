@@ -7,7 +7,10 @@ the images with what there is to say about each.
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from markupsafe import escape
 
 from train_pytorch_model.formats.corrections import (
     DISCARDED,
@@ -15,6 +18,7 @@ from train_pytorch_model.formats.corrections import (
     NOT_SURE,
     Correction,
 )
+from train_pytorch_model.formats.trained_directory import REPORT
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.quality.review_order import (
     DOUBTFUL,
@@ -25,8 +29,11 @@ from train_pytorch_model.quality.review_order import (
 )
 from train_pytorch_model.reports.gallery import Heat
 from train_pytorch_model.reports.page import render_page
+from train_pytorch_model.reports.page_links import PageLink, address_of
 
 REVIEW_PAGE = "review.html"
+MARK = '<meta name="generator" content="train-pytorch-model review">'
+HEAD_BYTES = 4096  # of a page, which have its marks
 MAX_PICTURE_BYTES = 20 << 20  # of all pictures of a page, as text
 NUM_CHOICES = 9  # categories with a number on the keyboard
 KINDS = {
@@ -77,7 +84,8 @@ class Review:
     items: Sequence[Item]  # the most useful decision first
     earlier: Sequence[Correction]  # decisions that the saved table has besides those of the page
     expected_wrong: int  # categories, of the items that are suspects or have a twin
-    report: str  # the page about the training, relative to this one; empty if there is none
+    report: str  # the address of the report on the training; empty if there is none near
+    links: Sequence[PageLink]  # to other pages
     num_left: int  # images that need a decision and are not on the page
 
 
@@ -93,6 +101,27 @@ def render_review(review: Review) -> str:
         counts=list(_counts(review.items)),
         data=_data(review),
     )
+
+
+def is_review(page: Path) -> bool:
+    """Return whether a file is such a page. Raises `OSError`."""
+    return MARK in _head(page)
+
+
+def review_beside(folder: Path, model: Path) -> Path | None:
+    """Return the page in a folder that reviews images with a model, if there is one."""
+    page = folder / REVIEW_PAGE
+    try:
+        head = _head(page)
+    except OSError:
+        return None
+    about = f'<meta name="report" content="{escape(address_of(model / REPORT, folder))}">'
+    return page if MARK in head and about in head else None
+
+
+def _head(page: Path) -> str:
+    with page.open("rb") as file:
+        return file.read(HEAD_BYTES).decode(errors="replace")
 
 
 def _counts(items: Sequence[Item]) -> Iterator[tuple[int, str]]:

@@ -35,6 +35,8 @@ from train_pytorch_model.quality.twins import TWINS, TwinRow, find_twins
 from train_pytorch_model.reports.differences import differences_gallery
 from train_pytorch_model.reports.evaluation_page import EvaluationReport, render_evaluation
 from train_pytorch_model.reports.galleries import twins_gallery
+from train_pytorch_model.reports.page_links import PageLink, links_to, pages_about
+from train_pytorch_model.reports.review_page import review_beside
 from train_pytorch_model.reports.view import view_of
 
 
@@ -84,7 +86,18 @@ def evaluate(
     with writing_directory(output, content, "output", overwrite=overwrite) as root:
         watched = _call_after_each(batches, after_batch)
         other = None if against is None else Other(against, other_batches)
-        return _write_evaluation(inputs, root, world, watched, training, other)
+        links = [] if training else _links(inputs.model.root, output)
+        return _write_evaluation(inputs, root, world, watched, training, other, links)
+
+
+def _links(model: Path, output: Path) -> list[PageLink]:
+    """Return links from an evaluation to what else is there about a model."""
+    pages = pages_about(model)
+    for folder in (output.absolute().parent, model.absolute().parent):
+        review = review_beside(folder, model)
+        if review is not None:
+            pages["Review of the images"] = review
+    return links_to(pages, output.absolute())
 
 
 def _call_after_each(
@@ -102,6 +115,7 @@ def _write_evaluation(
     batches: Iterator[PredictedBatch],
     training: Training | None,
     other: Other | None,
+    links: Sequence[PageLink],
 ) -> AnyEvaluation:
     spec = inputs.spec
     evaluated, hashes, unreadable = _collect(inputs, batches)
@@ -151,6 +165,7 @@ def _write_evaluation(
             look_alikes=about_look_alikes,
             training_report=training.report if training else "",
             comparison=comparison,
+            links=links,
         )
     )
     (root / directory.PAGE).write_text(page, encoding="utf-8")

@@ -11,10 +11,12 @@ from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.corrections import Correction
 from train_pytorch_model.formats.listing import comparable
 from train_pytorch_model.formats.reading import is_inner_path
+from train_pytorch_model.formats.trained_directory import REPORT
 from train_pytorch_model.inference.predict import predict
 from train_pytorch_model.inputs.scoring import ScoringInputs
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.quality.review_order import SUSPECT, TWIN, Ranked, rank_images
+from train_pytorch_model.reports.page_links import address_of, links_to, pages_about
 from train_pytorch_model.reports.review_page import Review, render_review
 from train_pytorch_model.stories.review_inputs import Predicted, ReviewInputs, digest_of
 from train_pytorch_model.stories.review_items import items_of
@@ -34,6 +36,7 @@ def review(inputs: ReviewInputs, world: World) -> str:
     shown = ranked[: len(items)]
     expected = sum(one.wrong for one in shown if one.kind in (SUSPECT, TWIN))
     logger.info(_summary(shown, expected))
+    model = inputs.scoring.model.root
     earlier = [] if inputs.earlier is None else list(inputs.earlier.rows)
     return render_review(
         Review(
@@ -44,7 +47,8 @@ def review(inputs: ReviewInputs, world: World) -> str:
             items=items,
             earlier=earlier,
             expected_wrong=round(expected),
-            report=inputs.report,
+            report=address_of(model / REPORT, inputs.folder),
+            links=links_to(pages_about(model), inputs.folder),
             num_left=len(every) - len(items),
         )
     )

@@ -20,7 +20,7 @@ class ReviewInputs:
     reviewed: ReviewedImages  # the same and unreadable ones, with their categories
     earlier: Corrections | None  # decisions that were made before
     size: int  # images on the page, at most
-    report: str  # the address of the report on the training, relative to the page; may be empty
+    folder: Path  # of the page
 
 
 @dataclass(frozen=True)

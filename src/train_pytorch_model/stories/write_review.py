@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from urllib.parse import quote
 
 from train_pytorch_model.config.table_options import BY_DEFAULT, TableOptions
 from train_pytorch_model.config.wording import display_name, out_of_range, parameter
@@ -13,16 +12,14 @@ from train_pytorch_model.distributed.world import World
 from train_pytorch_model.errors import InvalidDatasetError, OutputDirectoryError, ParameterError
 from train_pytorch_model.formats.corrections import CORRECTIONS
 from train_pytorch_model.formats.listing import UNLABELLED
-from train_pytorch_model.formats.trained_directory import REPORT
 from train_pytorch_model.formats.writing import write_durably
 from train_pytorch_model.image_classifier.classifier import best_device
 from train_pytorch_model.inputs import scoring
 from train_pytorch_model.inputs.refuse_lists import refuse_lists
 from train_pytorch_model.quality.review_order import MAX_REVIEWED
-from train_pytorch_model.stories.review import ReviewInputs, decided_categories, review
-
-MARK = b'<meta name="generator" content="train-pytorch-model review">'
-HEAD_BYTES = 4096
+from train_pytorch_model.reports.review_page import is_review
+from train_pytorch_model.stories.review import decided_categories, review
+from train_pytorch_model.stories.review_inputs import ReviewInputs
 
 
 def write_review(
@@ -60,24 +57,14 @@ def write_review(
     earlier = open_corrections(corrections or (own if own.exists() else None))
     reviewed = open_reviewed(dataset, opened.categories, columns, decided_categories(earlier))
     inputs = scoring.inputs_of(opened, reviewed.images)
-    reviewing = ReviewInputs(inputs, reviewed, earlier, num_images, _report_of(model, output))
+    folder = output.absolute().parent
+    reviewing = ReviewInputs(inputs, reviewed, earlier, num_images, folder)
     page = review(reviewing, World(0, 1, 0, 1, best_device()))
     try:
         write_durably(output, page.encode())
     except OSError as error:
         raise OutputDirectoryError(f"{parameter('output')} {output}: {error.strerror}.") from error
     return bool((reviewed.class_indices != UNLABELLED).any())
-
-
-def _report_of(model: Path, output: Path) -> str:
-    """Return the address of the model's report as seen from the page; empty if it has none."""
-    if not (model / REPORT).exists():
-        return ""
-    try:
-        path = os.path.relpath((model / REPORT).resolve(), output.absolute().parent.resolve())
-    except ValueError:  # it is on another drive of Windows
-        return ""
-    return quote(path.replace(os.sep, "/"))
 
 
 def _check_output(output: Path) -> None:
@@ -89,11 +76,8 @@ def _check_output(output: Path) -> None:
     if os.path.isdir(output) or not os.path.isdir(output.absolute().parent):
         what = "is a directory" if os.path.isdir(output) else "is in no existing directory"
         raise OutputDirectoryError(f"{parameter('output')} {output} {what}. Name a file.")
-    if os.path.exists(output):
-        with output.open("rb") as file:
-            is_ours = MARK in file.read(HEAD_BYTES)
-        if not is_ours:
-            raise OutputDirectoryError(
-                f"{parameter('output')} {output} is there already, and no page of this program."
-                " Name another file."
-            )
+    if os.path.exists(output) and not is_review(output):
+        raise OutputDirectoryError(
+            f"{parameter('output')} {output} is there already, and no page of this program."
+            " Name another file."
+        )

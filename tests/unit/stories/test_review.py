@@ -60,13 +60,32 @@ def test_the_page_lists_what_needs_a_decision(reviewed: tuple[Path, Model], tmp_
     assert categories[twin["given"]] == "green"
     assert twin["sha256"] == sha256_of(folder / "green" / "twin.png")
     assert items["loose.png"]["given"] == -1
-    link = Page(text).all("a")[0]["href"]
-    assert link
-    assert (tmp_path / unquote(link)).resolve() == model.root / "report.html"
+    links = [(tmp_path / unquote(link["href"] or "")).resolve() for link in Page(text).all("a")]
+    assert links == [model.root / "report.html", model.root / "evaluation" / "evaluation.html"]
+    assert str(tmp_path) not in text
     # A browser without scripts has the same.
     assert text.count("<li id=") == len(items)
     assert "It looks like an image of another category" in text
     assert "It has no category" in text
+
+
+def test_an_evaluation_links_what_there_is_about_its_model(
+    reviewed: tuple[Path, Model], tmp_path: Path
+) -> None:
+    folder, model = reviewed
+    for number, output in enumerate((model.root.parent / "evaluated", tmp_path / "evaluated")):
+        if number:
+            (model.root.parent / "review.html").write_text("<p>Another page", encoding="utf-8")
+        else:
+            model.review(folder, model.root.parent / "review.html")
+        model.evaluate(folder, output)
+        page = Page((output / "evaluation.html").read_text(encoding="utf-8"))
+        links = [link["href"] or "" for link in page.all("a")]
+        others = [link for link in links if not link.startswith("#")]
+        linked = {(output / unquote(link)).resolve() for link in others}
+        about = {model.root / "report.html", model.root / "evaluation" / "evaluation.html"}
+        review = {model.root.parent / "review.html"}
+        assert linked == (about if number else about | review)
 
 
 def test_a_page_that_is_full_says_what_is_on_it(
