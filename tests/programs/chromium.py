@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+BROWSER = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -19,7 +23,9 @@ FLAGS = (
     "--disable-sync",
     "--disable-background-networking",
     "--disable-component-update",
+    "--allow-file-access-from-files",  # lets a page measure others in its frames
 )
+CONSOLE = ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded")
 HIGH = 10  # file descriptors above those that Chromium expects, 3 and 4
 
 
@@ -33,7 +39,7 @@ class Tab:
         self._rest = b""
         self._session: str | None = None
         self._events: list[dict[str, Any]] = []  # that nobody has waited for yet
-        self.console: list[str] = []  # errors that the page has caused
+        self.console: list[str] = []  # errors that the page has caused since it was opened
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         attached = self._call("Target.attachToTarget", targetId=target, flatten=True)
         self._session = attached["sessionId"]
@@ -43,6 +49,7 @@ class Tab:
     def open(self, page: Path) -> None:
         """Load a page, and wait until it has run its scripts."""
         self._events.clear()
+        self.console.clear()
         self._call("Page.navigate", url=page.as_uri())
         self._wait_for("Page.loadEventFired")
 
@@ -59,6 +66,21 @@ class Tab:
             pressed = {"key": key, "text": text, "windowsVirtualKeyCode": code}
             self._call("Input.dispatchKeyEvent", type="keyDown", **pressed)
             self._call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
+
+    def tap(self, selector: str) -> None:
+        """Touch the middle of an element, as a finger does."""
+        middle = self.value_of(
+            f"""(() => {{
+                const element = document.querySelector({json.dumps(selector)});
+                element.scrollIntoView({{ block: "nearest", behavior: "instant" }});
+                const box = element.getBoundingClientRect();
+                return {{ x: box.x + box.width / 2, y: box.y + box.height / 2 }};
+            }})()"""
+        )
+        self._call("Emulation.setTouchEmulationEnabled", enabled=True)
+        self._call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[middle])
+        self._call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+        self._call("Emulation.setTouchEmulationEnabled", enabled=False)
 
     def value_of(self, expression: str) -> Any:
         """Evaluate JavaScript, as with a person's click behind it."""
@@ -114,7 +136,7 @@ class Tab:
             self._rest += read
         message, self._rest = self._rest.split(b"\0", 1)
         answer = json.loads(message)
-        if answer.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded"):
+        if answer.get("method") in CONSOLE:
             self.console.append(json.dumps(answer["params"]))
         return answer
 

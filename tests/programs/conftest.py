@@ -17,6 +17,7 @@ from tests.programs.azure_service import (
     Credential,
     cluster,
 )
+from tests.programs.chromium import BROWSER, Tab, open_tab
 from tests.programs.program import Ended, run_program, train_arguments
 from tests.programs.submitting import T4
 from tests.trainings import SMALL
@@ -42,6 +43,15 @@ def _tracking_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         )
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
         yield
+
+
+@pytest.fixture(scope="session")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    """A tab of a headless browser, which the tests of a session share."""
+    if BROWSER is None:
+        pytest.skip("no Chromium is installed")
+    with open_tab(BROWSER, tmp_path_factory.mktemp("profile")) as tab:
+        yield tab
 
 
 @pytest.fixture(scope="session")

@@ -1,40 +1,19 @@
 """Pages in a real browser: nothing on its console, and a layout that fits three widths."""
 
 import json
-import re
-import shutil
-import subprocess
-from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.programs.chromium import Tab
 from tests.programs.conftest import Trained
 from tests.reports import SECTIONS, make_report
 from train_pytorch_model.inputs.unreadable_images import UnreadableImage
 from train_pytorch_model.reports.gallery import Card, Fact, Gallery
 from train_pytorch_model.reports.training_report import render_report
 
-BROWSER = (
-    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-)
-FLAGS = (
-    *(
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-sync",
-    ),
-    *("--disable-background-networking", "--disable-component-update", "--enable-logging=stderr"),
-    "--allow-file-access-from-files",  # lets the probe measure the frames below
-)
-DARK = "--blink-settings=preferredColorScheme=0"
 WIDTHS = (1400, 800, 360)
-
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
 
 PROBE = """<!doctype html><meta charset="utf-8">
 %s
@@ -132,7 +111,7 @@ addEventListener("load", () => {
 """
 
 
-def look(page: Path, tmp_path: Path, *flags: str) -> list[dict[str, Any]]:
+def look(tab: Tab, page: Path, tmp_path: Path, is_dark: bool = False) -> list[dict[str, Any]]:
     """Measurements of a page in frames of three widths; the browser's console must stay empty."""
     frames = "".join(
         f'<iframe src="{page.as_uri()}" style="width:{width}px;height:900px;border:0"></iframe>'
@@ -140,14 +119,13 @@ def look(page: Path, tmp_path: Path, *flags: str) -> list[dict[str, Any]]:
     )
     probe = tmp_path / "probe.html"
     probe.write_text(PROBE % frames, encoding="utf-8")
-    profile = f"--user-data-dir={tmp_path / 'profile'}"
-    command = [str(BROWSER), *FLAGS, *flags, profile, "--dump-dom", probe.as_uri()]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    assert re.findall(r".*CONSOLE.*", ended.stderr) == []
-    found = re.search(r'<pre id="found">(.*?)</pre>', ended.stdout, re.DOTALL)
-    assert found is not None, ended.stdout[-2000:]
-    frames_found: list[dict[str, Any]] = json.loads(unescape(found[1]))
-    return frames_found
+    tab.resize(max(WIDTHS), is_dark)
+    tab.open(probe)
+    assert tab.console == []
+    found: list[dict[str, Any]] = json.loads(
+        tab.value_of("document.getElementById('found').textContent")
+    )
+    return found
 
 
 def check_layout(frames: list[dict[str, Any]], num_charts: int) -> None:
@@ -163,15 +141,15 @@ def check_layout(frames: list[dict[str, Any]], num_charts: int) -> None:
         assert frame["unreached"] == []
 
 
-def test_the_training_report_fits_every_width(trained: Trained, tmp_path: Path) -> None:
-    frames = look(trained.output / "report.html", tmp_path)
+def test_the_training_report_fits_every_width(tab: Tab, trained: Trained, tmp_path: Path) -> None:
+    frames = look(tab, trained.output / "report.html", tmp_path)
     check_layout(frames, 5)
     for frame in frames:
         assert sorted(frame["before"]) == frame["ascending"] == ["blue", "green", "red"]
         assert frame["descending"] == ["red", "green", "blue"]
 
 
-def test_pages_are_readable_in_dark_mode(trained: Trained, tmp_path: Path) -> None:
+def test_pages_are_readable_in_dark_mode(tab: Tab, trained: Trained, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     everything = make_report(
         stopped="Stopped early.",
@@ -179,15 +157,17 @@ def test_pages_are_readable_in_dark_mode(trained: Trained, tmp_path: Path) -> No
     )
     page.write_text(render_report(everything), encoding="utf-8")
     for each in (page, trained.output / "report.html"):
-        check_layout(look(each, tmp_path, DARK), 5)
+        check_layout(look(tab, each, tmp_path, is_dark=True), 5)
 
 
 @pytest.mark.parametrize("count", [100, 1000])
-def test_many_categories_can_be_sorted_filtered_and_read(count: int, tmp_path: Path) -> None:
+def test_many_categories_can_be_sorted_filtered_and_read(
+    tab: Tab, count: int, tmp_path: Path
+) -> None:
     names = [f"category {index}" for index in range(count)]
     page = tmp_path / "report.html"
     page.write_text(render_report(make_report(names, 10 * count)), encoding="utf-8")
-    frames = look(page, tmp_path)
+    frames = look(tab, page, tmp_path)
     check_layout(frames, 6)
     for frame in frames:
         assert frame["ascending"] == names  # numbers in names sort numerically
@@ -196,22 +176,22 @@ def test_many_categories_can_be_sorted_filtered_and_read(count: int, tmp_path: P
         assert frame["reading"].startswith("True category 1, predicted category 0: ")
 
 
-def test_the_confusion_matrix_is_not_clipped_on_wide_screens(tmp_path: Path) -> None:
+def test_the_confusion_matrix_is_not_clipped_on_wide_screens(tab: Tab, tmp_path: Path) -> None:
     names = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
     page = tmp_path / "report.html"
     page.write_text(render_report(make_report(names, 400)), encoding="utf-8")
-    wide, middle, _ = look(page, tmp_path)
+    wide, middle, _ = look(tab, page, tmp_path)
     assert wide["cut"] == middle["cut"] == []
 
 
-def test_a_wide_confusion_matrix_does_not_widen_the_page(tmp_path: Path) -> None:
+def test_a_wide_confusion_matrix_does_not_widen_the_page(tab: Tab, tmp_path: Path) -> None:
     names = [f"{'a-very-long-name-without-a-space' * 3} {index}" for index in range(20)]
     page = tmp_path / "report.html"
     page.write_text(render_report(make_report(names, 400)), encoding="utf-8")
-    check_layout(look(page, tmp_path), 5)
+    check_layout(look(tab, page, tmp_path), 5)
 
 
-def test_names_under_pictures_are_not_broken_inside_words(tmp_path: Path) -> None:
+def test_names_under_pictures_are_not_broken_inside_words(tab: Tab, tmp_path: Path) -> None:
     files = [
         "golden_retriever/PXL_20230514_173211042-PORTRAIT_edited.jpg",
         f"pug/{'0123456789abcdef' * 4}.jpg",
@@ -220,6 +200,6 @@ def test_names_under_pictures_are_not_broken_inside_words(tmp_path: Path) -> Non
     page = tmp_path / "report.html"
     report = make_report(galleries=[Gallery("mistakes", "Mistakes", "", cards)])
     page.write_text(render_report(report), encoding="utf-8")
-    frames = look(page, tmp_path)
+    frames = look(tab, page, tmp_path)
     check_layout(frames, 5)
     assert [frame["broken"] for frame in frames] == [[], [], []]

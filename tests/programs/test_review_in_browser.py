@@ -1,24 +1,15 @@
 """The page of `review` in a real browser: decided by keyboard, closed, opened again and saved."""
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.painting import paint
-from tests.programs.chromium import Tab, open_tab
+from tests.programs.chromium import Tab
 from train_pytorch_model.formats.corrections import Correction, corrections_csv, read_corrections
 from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
 from train_pytorch_model.quality.review_order import SUSPECT, UNLABELLED
 from train_pytorch_model.reports.gallery import Heat
 from train_pytorch_model.reports.pictures import small_picture
 from train_pytorch_model.reports.review_page import Item, Review, render_review
-
-BROWSER = (
-    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
 
 CATEGORIES = [
     "daisy",
@@ -31,13 +22,6 @@ CATEGORIES = [
 NUM_ITEMS = 205
 NUM_DECIDED = 200
 HALF = (0.5, 0.5, 0.5)
-
-
-@pytest.fixture(scope="module")
-def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
-    assert BROWSER
-    with open_tab(BROWSER, tmp_path_factory.mktemp("profile")) as tab:
-        yield tab
 
 
 def write_page(path: Path) -> Path:
@@ -109,3 +93,33 @@ def test_it_fits_a_phone_and_every_control_is_named(tab: Tab, tmp_path: Path) ->
     tab.press("h", "z")
     assert tab.value_of("document.querySelector('.current .heat').hidden") is False
     assert tab.value_of("document.body.classList.contains('zoomed')") is True
+
+
+def test_a_finger_decides_and_takes_back(tab: Tab, tmp_path: Path) -> None:
+    tab.resize(360)
+    tab.open(write_page(tmp_path / "review.html"))
+    tab.value_of("localStorage.clear()")
+    tab.reload()
+    small = """[...document.querySelectorAll("button, input, a, summary")].filter((one) => {
+        const { width, height } = one.getBoundingClientRect();
+        return one.offsetParent && (width < 44 || height < 44);
+    }).map((one) => one.outerHTML)"""
+    assert tab.value_of(small) == []
+    decision = "document.getElementById('decision').textContent"
+    tab.tap("#choices button:nth-child(5)")
+    assert tab.value_of(decision) == f"2 of {NUM_ITEMS}: not decided"
+    tab.tap("[data-do=discard]")
+    tab.tap("[data-do=back]")
+    assert tab.value_of(decision) == f"2 of {NUM_ITEMS}: decided: discarded"
+    tab.tap("[data-do=back]")
+    assert tab.value_of(decision) == f"1 of {NUM_ITEMS}: decided: category tulip"
+    tab.tap("[data-do=undo]")  # of what was decided last
+    assert tab.value_of(decision) == f"2 of {NUM_ITEMS}: not decided"
+    progress = "document.getElementById('progress').textContent"
+    assert tab.value_of(progress) == f"1 of {NUM_ITEMS} decided, {NUM_ITEMS - 1} left"
+    visible = """(() => {
+        const picture = document.querySelector(".current .image").getBoundingClientRect();
+        return picture.bottom <= document.getElementById("decide").getBoundingClientRect().top;
+    })()"""
+    tab.value_of("document.getElementById('review').scrollIntoView({ behavior: 'instant' })")
+    assert tab.value_of(visible) is True  # it is not behind the buttons

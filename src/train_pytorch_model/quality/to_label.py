@@ -9,8 +9,11 @@ import numpy as np
 
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.writing import write_csv
+from train_pytorch_model.quality.ranking import uncertain_and_unlike
 
 TO_LABEL = "to_label.csv"
+MIN_CANDIDATES = 1000  # so that the first of a table are the first of a review
+CANDIDATES_PER_IMAGE = 2
 COLUMNS = (
     "file_name",
     "original",
@@ -30,6 +33,11 @@ class Candidate:
     top: tuple[int, int]  # the class indices of the most and the second most probable category
     probabilities: tuple[float, float]
     features: np.ndarray  # (F,), float32
+
+
+def num_candidates(size: int) -> int:
+    """Return among how many of the most uncertain images `size` are chosen."""
+    return max(MIN_CANDIDATES, CANDIDATES_PER_IMAGE * size) if size else 0
 
 
 class MostUncertain:
@@ -57,32 +65,16 @@ class MostUncertain:
             candidate = Candidate(index, top, (first, second), features[row].copy())
             heapq.heappush(self._heap, (*rank, candidate))
 
-    def by_margin(self) -> list[Candidate]:
-        """Return the images, the most uncertain first."""
-        ordered = sorted(self._heap, key=lambda entry: entry[:2], reverse=True)
-        return [candidate for *_, candidate in ordered]
-
     def ranked(self) -> Iterator[Candidate]:
-        """Yield the most uncertain image, then always the one least similar to all before it.
-
-        That is farthest-point order by the angle between features (Sener and Savarese 2018, Active
-        Learning for Convolutional Neural Networks: A Core-Set Approach): the first few have one of
-        every kind.
-        """
-        candidates = self.by_margin()
+        """Yield the image that is most worth a label, then the next."""
+        ordered = sorted(self._heap, key=lambda entry: entry[:2], reverse=True)
+        candidates = [candidate for *_, candidate in ordered]
         if not candidates:
             return
+        first, second = np.array([candidate.probabilities for candidate in candidates]).T
         features = np.stack([candidate.features for candidate in candidates])  # (K, F)
-        norms = np.linalg.norm(features, axis=1, keepdims=True)
-        features /= np.maximum(norms, np.finfo(np.float32).tiny)
-        # (K,), -1 to 1: of each to the most similar one before
-        similarity = np.full(len(candidates), -1.0, dtype=np.float32)
-        chosen = 0
-        for _ in candidates:
-            yield candidates[chosen]
-            similarity = np.maximum(similarity, features @ features[chosen])
-            similarity[chosen] = np.inf  # is done
-            chosen = int(similarity.argmin())
+        for index in uncertain_and_unlike(first - second, features):
+            yield candidates[index]
 
 
 def write_to_label(

@@ -6,7 +6,7 @@ the images with what there is to say about each.
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -141,14 +141,14 @@ def _key_of(items: Sequence[Item]) -> str:
 
 
 def _data(review: Review) -> dict[str, Any]:
-    """Return what the script gets; it must hold no lone surrogates, which JSON would escape."""
+    """Return what the script gets."""
     index_of = {name: index for index, name in enumerate(review.categories)}
     return {
         "key": _key_of(review.items),
-        "categories": list(review.categories),
+        "categories": [_as_saved(name) for name in review.categories],
         "items": [
             {
-                "file": item.file,
+                "file": _as_saved(item.file),
                 "sha256": item.sha256,
                 "given": index_of.get(item.given, -1),
                 "proposed": index_of.get(item.proposed, -1),
@@ -157,9 +157,14 @@ def _data(review: Review) -> dict[str, Any]:
             for item in review.items
         ],
         "earlier": [
-            [row.file, row.sha256, row.before, row.decision, row.who, row.when]
+            [_as_saved(cell) for cell in astuple(row)]
             for row in review.earlier
         ],
         "words": {"discarded": DISCARDED, "notSure": NOT_SURE, "category": IS_CATEGORY},
         "choices": NUM_CHOICES,
     }
+
+
+def _as_saved(name: str) -> str:
+    """Return a name as corrections.csv has it: bytes that are no text are escaped, not replaced."""
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -17,7 +17,7 @@ from train_pytorch_model.quality.near_duplicates import find_pairs
 from train_pytorch_model.quality.review_order import Judged
 from train_pytorch_model.quality.solved_classifier import solve
 from train_pytorch_model.quality.suspects import best_others, suspects_in
-from train_pytorch_model.quality.to_label import MostUncertain
+from train_pytorch_model.quality.to_label import MostUncertain, num_candidates
 from train_pytorch_model.stories.review_inputs import Predicted, ReviewInputs
 
 MAX_SOLVED = 20_000  # labelled images that are predicted out of fold, in about a minute
@@ -131,7 +131,7 @@ def _contradictions(hashes: np.ndarray, class_indices: np.ndarray) -> np.ndarray
 def _to_label(predicted: Predicted, class_indices: np.ndarray, size: int) -> list[int]:
     """Return images without a category: the most uncertain ones, each unlike those before."""
     without = np.flatnonzero(class_indices == UNLABELLED)
-    uncertain = MostUncertain(2 * size)
+    uncertain = MostUncertain(num_candidates(size))
     if len(without) and predicted.probabilities.shape[1] > 1:
         uncertain.add(without, predicted.probabilities[without], predicted.features[without])
     return [candidate.index for candidate in uncertain.ranked()]

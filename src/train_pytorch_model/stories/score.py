@@ -33,7 +33,7 @@ from train_pytorch_model.inputs.given_labels import GivenLabels
 from train_pytorch_model.inputs.headers import MAX_HEADERS
 from train_pytorch_model.inputs.refuse_lists import refuse_lists
 from train_pytorch_model.inputs.scoring import ScoringInputs
-from train_pytorch_model.quality.to_label import MostUncertain, write_to_label
+from train_pytorch_model.quality.to_label import MostUncertain, num_candidates, write_to_label
 
 NUM_SHOWN = 10
 NO_CATEGORY = "(none)"  # of the model, where images have any number of them
@@ -115,7 +115,7 @@ def _write_scores(
     has_originals = any(original for original, _ in islice(images.read_rows(), 1))
     summary = ScoreSummary()
     unreadable: dict[int, str] = {}
-    to_label = MostUncertain(options.num_to_label)
+    to_label = MostUncertain(num_candidates(options.num_to_label))
     with (
         writing_directory(
             output, tables.META_CONTENT, "scored_dataset", overwrite=options.overwrite
@@ -160,7 +160,8 @@ def _write_scores(
         # Raises if none of the images can be read, now or before.
         summary.unreadable = report_unreadable_images(inputs, unreadable, root)
         if options.num_to_label:
-            write_to_label(root, list(to_label.ranked()), images, categories)
+            ranked = list(islice(to_label.ranked(), options.num_to_label))
+            write_to_label(root, ranked, images, categories)
     summary.unknown = given.unknown_categories(unreadable)
     return summary
 

@@ -7,7 +7,11 @@ import numpy as np
 from tests.image_directories import open_three
 from tests.unit.quality.test_review_order import JUDGED
 
-from train_pytorch_model.quality.ranking import most_wrong_first, probably_wrong
+from train_pytorch_model.quality.ranking import (
+    most_wrong_first,
+    probably_wrong,
+    uncertain_and_unlike,
+)
 from train_pytorch_model.quality.review_order import SUSPECT, rank_images
 from train_pytorch_model.quality.suspects import suspect_rows, suspects_by_prediction
 
@@ -35,3 +39,24 @@ def test_the_page_and_suspects_csv_have_the_same_order(tmp_path: Path) -> None:
         ranked = [one.index for one in rank_images(judged, 9) if one.kind == SUSPECT]
         names = [images.file_names[index] for index in ranked]
         assert [row.file for row in suspect_rows([(images, suspects)])] == names
+
+
+def test_what_is_uncertain_and_unlike_what_comes_before_is_labelled_first() -> None:
+    random = np.random.default_rng(3)
+    known = random.normal(size=(20, 8))  # a model is sure of them, and each is unlike all others
+    edge = np.repeat(np.eye(8)[:2], 10, axis=0) + random.normal(size=(20, 8)) / 50
+    features = np.concatenate([known, edge]).astype(np.float32)
+    margins = np.concatenate([np.full(20, 0.97), np.linspace(0, 0.2, 20)])
+    order = list(uncertain_and_unlike(margins, features))
+    assert sorted(order) == list(range(40))
+    assert order[0] == 20  # the most uncertain one
+    assert order[1] in range(30, 40)  # of the other kind
+    assert set(order[:2]) <= set(range(20, 40))  # none of those of which the model is sure
+    copies = np.ones((5, 3), np.float32)
+    assert list(uncertain_and_unlike(np.array([0.3, 0.1, 0.2, 0.0, 0.4]), copies)) == [
+        3,
+        1,
+        2,
+        0,
+        4,
+    ]
