@@ -28,7 +28,7 @@ def write_page(path: Path) -> Path:
     picture = small_picture(paint("red", 1))
     items = [
         Item(
-            file=f'<b>{index}</b>, "é"\n.png',
+            file=f'=run(<b>{index}</b>, "é")\n.png',
             sha256=f"{index:064x}",
             kind=SUSPECT if index % 2 else UNLABELLED,
             given=CATEGORIES[index % 5] if index % 2 else "",

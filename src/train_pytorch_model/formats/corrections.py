@@ -19,6 +19,7 @@ from train_pytorch_model.formats import listing
 from train_pytorch_model.formats.labelled_rows import MAX_LABEL_BYTES
 from train_pytorch_model.formats.listing import comparable
 from train_pytorch_model.formats.reading import MalformedFileError
+from train_pytorch_model.formats.spreadsheet_cells import as_meant, shown_rows
 from train_pytorch_model.formats.table_rows import Table, read_rows
 from train_pytorch_model.formats.writing import csv_text, table_of
 
@@ -81,7 +82,7 @@ def read_corrections(path: Path) -> list[Correction]:
 
 def corrections_csv(corrections: Iterable[Correction]) -> str:
     """Return the content of a corrections.csv."""
-    return csv_text(table_of(Correction, corrections))
+    return csv_text(shown_rows(table_of(Correction, corrections)))
 
 
 def _rows(table: Table, files: list[Any], decisions: list[Any]) -> Iterator[Correction]:
@@ -94,12 +95,12 @@ def _rows(table: Table, files: list[Any], decisions: list[Any]) -> Iterator[Corr
             continue  # an image that nobody has decided on
         where = f"{table.name}:{line}"
         yield Correction(
-            file=_file_name(str(file)),
+            file=_file_name(as_meant(str(file))),
             sha256=_sha256(sha256, where),
-            before=str(before or ""),
-            decision=_decision(str(decision), where),
-            who=str(who or ""),
-            when=str(when or ""),
+            before=as_meant(str(before or "")),
+            decision=_decision(as_meant(str(decision)), where),
+            who=as_meant(str(who or "")),
+            when=as_meant(str(when or "")),
         )
 
 

@@ -15,7 +15,7 @@ from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.machine.console import logger, paragraph, progress_bar
 from train_pytorch_model.publishing.find_suspects import Evidence, find_suspects
 from train_pytorch_model.quality.perceptual_hash import NUM_BYTES
-from train_pytorch_model.quality.suspects import SUSPECTS, Suspect
+from train_pytorch_model.quality.suspects import SUSPECTS, Suspect, suspects_csv
 from train_pytorch_model.quality.training_look_alikes import TrainingLookAlikes
 from train_pytorch_model.quality.twins import TWINS, TwinRow, find_twins
 from train_pytorch_model.training.batches import Batches
@@ -55,7 +55,7 @@ class Examination:
         """Return the CSV files of suspects and of twins, if there are any: name → content."""
         tables = {}
         if self.suspects:
-            tables[SUSPECTS] = csv_text(table_of(Suspect, self.suspects))
+            tables[SUSPECTS] = suspects_csv(self.suspects)
         if self.twins:
             tables[TWINS] = csv_text(table_of(TwinRow, self.twins))
         return tables

@@ -8,7 +8,7 @@ their margins while they were learned.
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,8 @@ import numpy as np
 
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.reading import MalformedFileError, file_inside, read_bounded
+from train_pytorch_model.formats.spreadsheet_cells import as_meant, shown_rows
+from train_pytorch_model.formats.writing import csv_text, table_of
 from train_pytorch_model.quality.ranking import MIN_PROBABILITY, most_wrong_first, probably_wrong
 
 SUSPECTS = "suspects.csv"
@@ -158,6 +160,11 @@ def suspect_rows(parts: Sequence[tuple[ImageDirectory, Suspects]]) -> list[Suspe
     return [rows[index] for index in order.tolist()]
 
 
+def suspects_csv(rows: Iterable[Suspect]) -> str:
+    """Return the content of a suspects.csv."""
+    return csv_text(shown_rows(table_of(Suspect, rows)))
+
+
 def suspects_in(model: Path) -> list[Suspect]:
     """Return the rows of a model's suspects.csv; none without one. Raises `MalformedFileError`."""
     if not (model / SUSPECTS).exists():
@@ -167,12 +174,12 @@ def suspects_in(model: Path) -> list[Suspect]:
         rows = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
         return [
             Suspect(
-                file=row["file"],
-                given=row["given"],
-                proposed=row["proposed"],
+                file=as_meant(row["file"]),
+                given=as_meant(row["given"]),
+                proposed=as_meant(row["proposed"]),
                 wrong=float(row["wrong"]),
                 dataset=row["dataset"],
-                original=row["original"],
+                original=as_meant(row["original"]),
             )
             for row in rows
         ]

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.formats.spreadsheet_cells import shown_rows
 from train_pytorch_model.formats.writing import write_csv
 from train_pytorch_model.quality.ranking import uncertain_and_unlike
 
@@ -98,4 +99,4 @@ def write_to_label(
                 f"{second_probability:.6f}",
             ]
         )
-    write_csv(root / TO_LABEL, rows)
+    write_csv(root / TO_LABEL, shown_rows(rows))

@@ -156,10 +156,7 @@ def _data(review: Review) -> dict[str, Any]:
             }
             for item in review.items
         ],
-        "earlier": [
-            [_as_saved(cell) for cell in astuple(row)]
-            for row in review.earlier
-        ],
+        "earlier": [[_as_saved(cell) for cell in astuple(row)] for row in review.earlier],
         "words": {"discarded": DISCARDED, "notSure": NOT_SURE, "category": IS_CATEGORY},
         "choices": NUM_CHOICES,
     }

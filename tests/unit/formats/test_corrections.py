@@ -1,5 +1,8 @@
 """corrections.csv: as it is written, and as people write it by hand and in spreadsheets."""
 
+import csv
+import io
+import re
 from pathlib import Path
 
 import pytest
@@ -82,3 +85,17 @@ def test_other_tables_are_refused_with_what_to_do(
     with pytest.raises(MalformedFileError) as caught:
         read(tmp_path, content)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["=cmd|' /C calc'!A0.png", "@SUM(1).png", "-2+3+cmd|'x'!A.png", "'=a(1).png", "+ve", "-1"],
+)
+def test_a_spreadsheet_computes_no_name(name: str, tmp_path: Path) -> None:
+    row = Correction(f"{name}", "", name, decision_for(name), name, "")
+    text = corrections_csv([row])
+    assert read(tmp_path, text) == [row]
+    cells = next(csv.DictReader(io.StringIO(text)))
+    assert not re.match(r"[=@+-].*[(|]", cells["file"])
+    assert (cells["file"] == name) == (name in ("+ve", "-1"))  # which are ordinary categories
+    assert read(tmp_path, f"file,decision\n{name},tulip\n")[0].decision == "tulip"

@@ -18,6 +18,8 @@ from train_pytorch_model.quality.suspects import (
     suspect_rows,
     suspects_by_margin,
     suspects_by_prediction,
+    suspects_csv,
+    suspects_in,
 )
 
 
@@ -59,6 +61,15 @@ def test_a_weak_network_cannot_tell_wrong_labels_and_a_good_one_can() -> None:
     sure[np.arange(50), np.arange(50) % 4] = 0.997
     assert can_tell(sure, 0.1) == pytest.approx(1, abs=0.01)
     assert can_tell(np.full((50, 4), 0.25), 0.1) == 0
+
+
+def test_suspects_are_read_as_they_were_and_computed_by_no_spreadsheet(tmp_path: Path) -> None:
+    names = ("=cmd|' /C calc'!A0.png", "@SUM(1)", '"a",\nb', "+ve", "日本")
+    rows = [Suspect(name, name, f"rather {name}", 0.75, "Training dataset", name) for name in names]
+    (tmp_path / "suspects.csv").write_text(suspects_csv(rows), encoding="utf-8")
+    assert suspects_in(tmp_path) == rows
+    cells = csv.reader(io.StringIO(suspects_csv(rows)))
+    assert [row[0][0] for row in cells][1:] == ["'", "'", '"', "+", "日"]
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,9 @@ function review(data) {
   });
 
   // The table, as Python's csv writes it: the same decisions are the same bytes.
-  function cell(text) {
+  // What a spreadsheet would compute begins with an apostrophe, as of spreadsheet_cells.py.
+  function cell(name) {
+    const text = /^'*[=+\-@\t\r][^]*[(|!]/.test(name) ? `'${name}` : name;
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   }
   function table() {
