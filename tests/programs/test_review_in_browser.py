@@ -42,7 +42,7 @@ def write_page(path: Path) -> Path:
     ]
     earlier = [Correction("earlier, 1.png", "", "daisy", "tulip", "me", "2026-01-01T00:00:00Z")]
     spec = ClassifierSpec("resnet18", False, tuple(CATEGORIES), Framing(32, 32, 1.0), HALF, HALF)
-    review = Review(spec, "<photographs>", 900, CATEGORIES, items, earlier, 90, "", [], 12)
+    review = Review(spec, "<photographs>", 900, CATEGORIES, items, earlier, 90, "", [], 12, "fit")
     path.write_text(render_review(review), encoding="utf-8")
     return path
 
@@ -50,8 +50,10 @@ def write_page(path: Path) -> Path:
 def save(tab: Tab, folder: Path) -> bytes:
     folder.mkdir()
     tab.save_downloads(folder)
-    tab.value_of("delete window.showSaveFilePicker; document.getElementById('save').click()")
+    tab.value_of("delete window.showSaveFilePicker")
+    tab.press("s")
     tab.wait_for_download()
+    assert tab.value_of("document.getElementById('saved').offsetParent !== null")
     return (folder / "corrections.csv").read_bytes()
 
 

@@ -7,9 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from train_pytorch_model.machine.launch import PROGRAM
-
-COMMAND = f"python -m {PROGRAM}"
+from train_pytorch_model.machine.command_lines import COMMAND
 
 
 def scoring_commands(model: Path) -> Iterator[str]:
@@ -24,17 +22,6 @@ def review_command(model: Path, folder: Path) -> str:
     """Return the line of a shell that writes the page on which labels are corrected."""
     dataset = f"--dataset {shlex.quote(str(folder))}"
     return f"{COMMAND} review {shlex.quote(str(model))} {dataset}"
-
-
-def correction_command(folder: Path, has_categories: bool) -> str:
-    """Return the line of a shell that trains with the decisions about the images of a folder.
-
-    New images without a category join those of another folder, by the table that is among them.
-    """
-    if has_categories:
-        return f"{COMMAND} fit {shlex.quote(str(folder))} --corrections corrections.csv"
-    table = shlex.quote(str(folder / "corrections.csv"))
-    return f"{COMMAND} fit FOLDER --corrections {table}"
 
 
 def activation_commands() -> Iterator[str]:

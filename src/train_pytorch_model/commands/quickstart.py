@@ -7,10 +7,11 @@ from pathlib import Path
 import tyro
 
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.commands.next_steps import COMMAND, activation_commands
+from train_pytorch_model.commands.next_steps import activation_commands
 from train_pytorch_model.commands.score import Score
 from train_pytorch_model.commands.train import Train
 from train_pytorch_model.formats.outputs import check_output, owning_directory
+from train_pytorch_model.machine.command_lines import COMMAND
 from train_pytorch_model.machine.console import logger, set_up
 
 OUTPUT = "output"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import tyro
 
-from train_pytorch_model.commands.next_steps import correction_command
 from train_pytorch_model.config.options import OptionalPath, Switch
 from train_pytorch_model.config.table_options import TableOptions, columns_of
+from train_pytorch_model.machine.command_lines import correction_command
 from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.quality.review_order import MAX_REVIEWED
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import tyro
 
 from train_pytorch_model import __version__
-from train_pytorch_model.commands.next_steps import COMMAND, scoring_commands
+from train_pytorch_model.commands.next_steps import scoring_commands
 from train_pytorch_model.config.options import Switch, arguments_of
 from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.distributed.processes import on_this_host, run_in_processes
@@ -21,6 +21,7 @@ from train_pytorch_model.formats.run_folder import OUTPUT_PARAMETER
 from train_pytorch_model.inputs.opening import OpenedInputs, open_training_inputs
 from train_pytorch_model.inputs.run_output import prepare_output
 from train_pytorch_model.machine.azure_job import is_azure_job
+from train_pytorch_model.machine.command_lines import COMMAND
 from train_pytorch_model.machine.console import log_file, logger, set_up
 from train_pytorch_model.machine.launch import rank_of
 

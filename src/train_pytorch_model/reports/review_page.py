@@ -87,6 +87,7 @@ class Review:
     report: str  # the address of the report on the training; empty if there is none near
     links: Sequence[PageLink]  # to other pages
     num_left: int  # images that need a decision and are not on the page
+    command: str  # which trains with the decisions
 
 
 def render_review(review: Review) -> str:

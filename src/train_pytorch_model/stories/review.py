@@ -50,6 +50,7 @@ def review(inputs: ReviewInputs, world: World) -> str:
             report=address_of(model / REPORT, inputs.folder),
             links=links_to(pages_about(model), inputs.folder),
             num_left=len(every) - len(items),
+            command=inputs.command,
         )
     )
 

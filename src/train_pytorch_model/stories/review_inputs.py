@@ -21,6 +21,7 @@ class ReviewInputs:
     earlier: Corrections | None  # decisions that were made before
     size: int  # images on the page, at most
     folder: Path  # of the page
+    command: str  # which trains with the decisions
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from train_pytorch_model.formats.writing import write_durably
 from train_pytorch_model.image_classifier.classifier import best_device
 from train_pytorch_model.inputs import scoring
 from train_pytorch_model.inputs.refuse_lists import refuse_lists
+from train_pytorch_model.machine.command_lines import correction_command
 from train_pytorch_model.quality.review_order import MAX_REVIEWED
 from train_pytorch_model.reports.review_page import is_review
 from train_pytorch_model.stories.review import decided_categories, review
@@ -57,14 +58,27 @@ def write_review(
     earlier = open_corrections(corrections or (own if own.exists() else None))
     reviewed = open_reviewed(dataset, opened.categories, columns, decided_categories(earlier))
     inputs = scoring.inputs_of(opened, reviewed.images)
-    folder = output.absolute().parent
-    reviewing = ReviewInputs(inputs, reviewed, earlier, num_images, folder)
+    has_categories = bool((reviewed.class_indices != UNLABELLED).any())
+    reviewing = ReviewInputs(
+        scoring=inputs,
+        reviewed=reviewed,
+        earlier=earlier,
+        size=num_images,
+        folder=output.absolute().parent,
+        command=_command(dataset, reviewed.images.root, has_categories),
+    )
     page = review(reviewing, World(0, 1, 0, 1, best_device()))
     try:
         write_durably(output, page.encode())
     except OSError as error:
         raise OutputDirectoryError(f"{parameter('output')} {output}: {error.strerror}.") from error
-    return bool((reviewed.class_indices != UNLABELLED).any())
+    return has_categories
+
+
+def _command(dataset: Path, root: Path, has_categories: bool) -> str:
+    """Return the command that the page tells, without paths of this machine."""
+    trained = dataset if has_categories else root  # the table of new images is beside them
+    return correction_command(Path("FOLDER") if trained.is_absolute() else trained, has_categories)
 
 
 def _check_output(output: Path) -> None:

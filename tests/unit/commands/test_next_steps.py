@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.commands.next_steps import activation_commands, correction_command
+from train_pytorch_model.commands.next_steps import activation_commands
+from train_pytorch_model.machine.command_lines import correction_command
 
 
 def test_an_environment_that_is_not_active_is_activated_first(

@@ -48,7 +48,7 @@ def page_of(items: list[Item]) -> Page:
     spec = ClassifierSpec("resnet18", False, ("a", "b"), Framing(32, 32, 1.0), HALF, HALF)
     links = [PageLink("model/report.html", "Report on the training")]
     review = Review(
-        spec, "photographs", 99, sorted(names), items, [], 1, "model/report.html", links, 0
+        spec, "photographs", 99, sorted(names), items, [], 1, "model/report.html", links, 0, "fit"
     )
     return Page(render_review(review))
 
@@ -68,7 +68,7 @@ def test_a_browser_without_scripts_lists_every_image_with_what_there_is_to_say()
     assert "twin/tulip : tulip 2" in page.text
     assert "Without scripts, this page only lists the images." in page.text
     hidden = {element["id"] for _, element in page.elements if "hidden" in element}
-    assert hidden == {"tools", "kept", "decide"}  # what needs the script
+    assert hidden == {"tools", "saved", "kept", "decide"}  # what needs the script
 
 
 def test_names_run_nothing_and_stay_text() -> None:

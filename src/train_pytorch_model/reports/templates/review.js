@@ -26,6 +26,7 @@ function review(data) {
       isKept = false;
     }
     byId("kept").hidden = isKept;
+    byId("saved").hidden = true;  // there is something new to save
   }
   try {
     const kept = JSON.parse(localStorage.getItem(storageKey) ?? "null");
@@ -163,11 +164,12 @@ function review(data) {
     undo,
     zoom: () => toggle("zoom"),
     heat: () => { if (!action("heat").disabled) toggle("heat"); },
+    save,
   };
   for (const [name, run] of Object.entries(actions)) action(name).addEventListener("click", run);
   const keys = {
     Enter: "accept", k: "keep", d: "discard", n: "unsure", ArrowLeft: "back", Backspace: "back", ArrowRight: "next",
-    u: "undo", z: "zoom", h: "heat",
+    u: "undo", z: "zoom", h: "heat", s: "save",
   };
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.altKey || event.metaKey || event.target.matches("input")) return;
@@ -204,6 +206,7 @@ function review(data) {
     link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
     link.download = "corrections.csv";
     link.click();
+    byId("saved").hidden = false;
     setTimeout(() => URL.revokeObjectURL(link.href), 10000);
   }
   async function save() {
@@ -214,13 +217,12 @@ function review(data) {
       const file = await handle.createWritable();
       await file.write(text);
       await file.close();
-      byId("progress").textContent = `Saved ${decisions.size} decisions.`;
+      byId("saved").hidden = false;
     } catch (error) {
       handle = null;
       if (error.name !== "AbortError") download(text);
     }
   }
-  byId("save").addEventListener("click", save);
   byId("who").addEventListener("change", remember);
   byId("clear").addEventListener("click", () => {
     if (!confirm("Forget all decisions on this page?")) return;
