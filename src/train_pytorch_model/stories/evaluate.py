@@ -148,12 +148,15 @@ def _write_evaluation(
             *differences_gallery(comparison, evaluated, spec.framing.colours),
             *galleries,
         ]
-    if training is not None:
+    data_sets = [inputs.images]
+    if training is None:
+        twins = _find_twins_within(evaluated, hashes)
+    else:
         twins = _find_twins(training, evaluated, training_hashes, hashes)
-        data_sets = (training.images, training.validation, inputs.images)
-        galleries += twins_gallery(twins, data_sets, spec.framing.colours, view.correcting)
-        if twins:
-            write_csv(root / TWINS, table_of(TwinRow, twins))
+        data_sets += [training.images, training.validation]
+    galleries += twins_gallery(twins, data_sets, spec.framing.colours, view.correcting)
+    if twins:
+        write_csv(root / TWINS, table_of(TwinRow, twins))
     page = render_evaluation(
         EvaluationReport(
             spec=spec,
@@ -209,6 +212,15 @@ def _find_twins(
     if is_compared:  # then the pairs within the evaluated images are among these
         of_validation = [row for row in of_validation if row.port != row.other_port]
     return [*of_training, *of_validation]
+
+
+def _find_twins_within(evaluated: EvaluatedImages, hashes: np.ndarray) -> Sequence[TwinRow]:
+    """Return the pairs among the evaluated images, unless there are too many of these."""
+    images = evaluated.images.select(evaluated.indices)
+    if len(images) > MAX_COMPARED:
+        return []
+    nothing = images.select(np.empty(0, np.int64))
+    return _pairs_with(nothing, hashes[:0], images, hashes)
 
 
 def _pairs_with(

@@ -10,7 +10,7 @@ from train_pytorch_model.datasets.grouping import hashes_of_files
 from train_pytorch_model.evaluation.metrics import Outcomes
 from train_pytorch_model.evaluation.tables import EvaluatedImages
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
-from train_pytorch_model.stories.evaluate import Training, _find_twins
+from train_pytorch_model.stories.evaluate import Training, _find_twins, _find_twins_within
 
 
 def scenes(root: Path, first: int) -> ImageDirectory:
@@ -45,3 +45,8 @@ def test_pairs_of_all_kinds_are_listed_once(tmp_path: Path) -> None:
         rows = _find_twins(Training(training, validation, ""), evaluated, training_hashes, hashes)
         found = [(row.port, row.file_name, row.other_file_name) for row in rows]
         assert sorted(found) == sorted(expected)
+
+    within = _find_twins_within(evaluated, hashes)
+    assert [(row.file_name, row.other_file_name) for row in within] == [
+        ("b/1.png", "b/of test.png")
+    ]
