@@ -7,8 +7,8 @@ of 1,000 images a tenth of the labels is made wrong. An oracle answers the first
 page, `fit --corrections` trains again, and both models are measured on the other images, beside one
 of the clean labels.
 
-With `--label`, 5 x 50 images that the page chooses from an unlabelled folder are compared with 250
-random ones, beside 50 labelled images to start with.
+With `--label`, 5 x 50 images that the page chooses from an unlabelled folder, a model being trained
+after every 50, are compared with 250 random ones, beside 50 labelled images to start with.
 """
 
 import argparse
@@ -71,8 +71,8 @@ def _correct(chosen: argparse.Namespace, seed: int, folder: Path) -> str:
 
     clean = _fit(chosen, seed, folder / "clean")
     planted = _fit(chosen, seed, folder / "planted")
-    items = _items(planted, folder / "planted", folder / "review.html")
-    answered = items["items"][:NUM_ANSWERED]
+    items = _items(planted, folder / "planted", folder / "review.html", NUM_ANSWERED)
+    answered = items["items"]
     rows = [f"{item['file']},{Path(item['file']).name.partition('--')[0]}" for item in answered]
     table = folder / "corrections.csv"
     table.write_text("\n".join(["file,decision", *rows]) + "\n")
@@ -97,30 +97,36 @@ def _label(chosen: argparse.Namespace, seed: int, folder: Path) -> str:
     random = np.random.default_rng(seed)
     files, others = _drawn(chosen.images, random)
     _copy(others, folder / "others", {file: file.parent.name for file in others})
-    start, rest = files[:PER_ROUND], files[PER_ROUND:]
+    known, pool = files[:PER_ROUND], files[PER_ROUND:]
+    order = random.permutation(len(pool))[: ROUNDS * PER_ROUND]
+    at_random = _fit_to(chosen, seed, folder / "random", known + [pool[index] for index in order])
     accuracies = []
-    for is_chosen in (True, False):
-        known, pool = list(start), list(rest)
-        for number in range(ROUNDS):
-            if is_chosen:
-                root = folder / f"round {number}"
-                _copy(known, root / "known", {file: file.parent.name for file in known})
-                for file in pool:
-                    (root / "new").mkdir(exist_ok=True)
-                    shutil.copyfile(file, root / "new" / f"{file.parent.name}--{file.name}")
-                model = _fit(chosen, seed, root / "known")
-                items = _items(model, root / "new", root / "review.html")["items"]
-                names = [item["file"] for item in items[:PER_ROUND]]
-                by_name = {f"{file.parent.name}--{file.name}": file for file in pool}
-                picked = [by_name[name] for name in names]
-            else:
-                picked = [pool[index] for index in random.permutation(len(pool))[:PER_ROUND]]
-            known += picked
-            pool = [file for file in pool if file not in set(picked)]
-        last = folder / f"last {is_chosen}"
-        _copy(known, last, {file: file.parent.name for file in known})
-        accuracies.append(_fit(chosen, seed, last).evaluate(folder / "others").accuracy)
-    return f"chosen by the page {accuracies[0]:.3f}, at random {accuracies[1]:.3f}"
+    for number in range(ROUNDS + 1):
+        root = folder / f"round {number}"
+        model = _fit_to(chosen, seed, root / "known", known)
+        accuracies.append(model.evaluate(folder / "others").accuracy)
+        picked = _picked(model, root, pool)
+        known = known + picked
+        pool = [file for file in pool if file not in set(picked)]
+    by_page = ", ".join(f"{accuracy:.3f}" for accuracy in accuracies)
+    accuracy = at_random.evaluate(folder / "others").accuracy
+    return f"chosen by the page, {PER_ROUND} a round: {by_page}; all at random {accuracy:.3f}"
+
+
+def _fit_to(chosen: argparse.Namespace, seed: int, folder: Path, files: list[Path]) -> Model:
+    """Return a model of images with their right categories."""
+    _copy(files, folder, {file: file.parent.name for file in files})
+    return _fit(chosen, seed, folder)
+
+
+def _picked(model: Model, root: Path, pool: list[Path]) -> list[Path]:
+    """Return the images that the page puts first."""
+    by_name = {f"{file.parent.name}--{file.name}": file for file in pool}
+    (root / "new").mkdir()
+    for name, file in by_name.items():
+        shutil.copyfile(file, root / "new" / name)
+    items = _items(model, root / "new", root / "review.html", PER_ROUND)["items"]
+    return [by_name[item["file"]] for item in items]
 
 
 def _drawn(images: Path, random: np.random.Generator) -> tuple[list[Path], list[Path]]:
@@ -152,9 +158,9 @@ def _fit(chosen: argparse.Namespace, seed: int, folder: Path, **options: Any) ->
     )
 
 
-def _items(model: Model, folder: Path, page: Path) -> Any:
-    """Return what the page gives its script."""
-    text = model.review(folder, page).path.read_text()
+def _items(model: Model, folder: Path, page: Path, num_images: int) -> Any:
+    """Return what the page of so many images gives its script."""
+    text = model.review(folder, page, num_images=num_images).path.read_text()
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
     assert found
     return json.loads(unescape(found[1]))
