@@ -19,7 +19,6 @@ from train_pytorch_model.networks import batch_norms, build, frozen_backbone, in
 from train_pytorch_model.networks.cpu_convolutions import adapt_to_cpu
 from train_pytorch_model.training.cuda_graph_step import CudaGraphStep, can_be_captured
 from train_pytorch_model.training.fine_tuning import (
-    HEAD_STEP,
     LearningRateFactors,
     prepare_fine_tuning,
 )
@@ -180,16 +179,17 @@ def start_engine(plan: Plan, max_micro_batch: int | None = None) -> Engine:
     normalize = Normalize(inputs.spec.mean, inputs.spec.std)
     model: nn.Module = nn.Sequential(normalize, network).to(world.device)
     model = model.to(memory_format=torch.channels_last)
-    head_step = HEAD_STEP
-    if inputs.recipe.freeze_backbone:
-        head_step = plan.task.frozen_head_step
-    lr_factors = prepare_fine_tuning(
-        model, inputs, config, world, plan.schedule.peak_lr, plan.optimizer.name, head_step
+    is_whitened = inputs.recipe.freeze_backbone and plan.task.whitens_features
+    lr_factors, whitening = prepare_fine_tuning(
+        model, inputs, config, world, plan.schedule.peak_lr, plan.optimizer.name, is_whitened
     )
     if plan.cache.views:
         model = frozen_backbone.OnFrozenBackbone(model, head)
     factors = lr_factors.by_parameter(network, head)
     optimizer = make_optimizer(network, factors, plan.optimizer.name)
+    if whitening is not None:
+        assert isinstance(head, nn.Linear)
+        whitening.to(world.device).attach(optimizer, head)
     scaler = plan.precision.scaler(world.device)
 
     # The step. All processes begin with rank 0's weights; trials leave the network as it was.

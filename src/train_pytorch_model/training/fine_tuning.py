@@ -34,6 +34,7 @@ from train_pytorch_model.image_classifier.pixels import view
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.networks import batch_norms
 from train_pytorch_model.training.optimizer import OptimizerName
+from train_pytorch_model.training.whitening import Whitening, whitening_of
 
 # Weight of the new images in batch norm statistics. From ImageNet weights, it gains 7 points on
 # textures and loses 2 on CIFAR-10; at 0.5, the estimate from so few images is too noisy, and the 7
@@ -48,11 +49,8 @@ MAX_LR = 0.003
 # and 71 % with this. Three times as much is as good there, but loses 14 points with weights trained
 # on few small images.
 HEAD_STEP = 4.0
-# The same for a binary cross entropy of each category, on a frozen backbone. Mean average precision
-# after 5, 10 and 30 epochs, and of scikit-learn's one-vs-rest on the same features: on mosaics of
-# digits 0.604, 0.633, 0.644 and 0.619, with 4.0 0.564, 0.591, 0.637; on mosaics of CIFAR-10 0.631,
-# 0.624, 0.599 and 0.546, with 4.0 0.620, 0.635, 0.630, before the length of training counts.
-FROZEN_LABELS_HEAD_STEP = 16.0
+# The same of whitened features, with the squared norm that is left of them.
+WHITENED_HEAD_STEP = 5.0
 # Longer training takes smaller steps and moves no further: by then, small datasets are overfit. At
 # the full rate, 30 epochs are worse than five on cut-out photographs and drawings, and a little
 # better on textures.
@@ -87,18 +85,28 @@ def prepare_fine_tuning(
     world: World,
     peak_lr: float,
     optimizer: OptimizerName = "sgd",
-    head_step: float = HEAD_STEP,
-) -> LearningRateFactors:
+    is_whitened: bool = False,
+) -> tuple[LearningRateFactors, Whitening | None]:
     """Prepare batch norms, and return the learning rates of head and backbone; collective.
+
+    And how the head's gradients are whitened, if they are to be, which only SGD needs.
 
     Random weights and weights trained for these very categories are left alone: all their factors
     are 1. `model` maps uint8 images (B, 3, H, W) to logits; its first module normalizes.
     """
     if not inputs.model.is_fine_tuned_for(inputs.categories):
-        return LearningRateFactors()
+        return LearningRateFactors(), None
     network = model.get_submodule("1")
     head = network.get_submodule(head_of(inputs.model.architecture, network))
-    squared_norm = _prepare_batch_norms(model, head, inputs, config.batch_size, world)
+    features = _prepare_batch_norms(model, head, inputs, config.batch_size, world)
+    whitening: Whitening | None = None
+    if is_whitened and optimizer == "sgd":
+        whitening = world.broadcast(whitening_of(features))  # the last bits differ between machines
+    head_step = HEAD_STEP
+    squared_norm = mean_squared_norm(features)
+    if whitening is not None:
+        head_step = WHITENED_HEAD_STEP
+        squared_norm = whitening.squared_norm
     if optimizer == "adamw":
         factors = _factors_of_adamw(config.epochs)
     else:
@@ -108,28 +116,28 @@ def prepare_fine_tuning(
     backbone_factor = float(f"{factors.backbone:.2g}")
     if inputs.recipe.freeze_backbone:
         backbone_factor = 1.0
-    return LearningRateFactors(head_factor, backbone_factor)
+    return LearningRateFactors(head_factor, backbone_factor), whitening
 
 
 def _prepare_batch_norms(
     model: nn.Module, head: nn.Module, inputs: TrainingInputs, batch_size: int, world: World
-) -> float:
-    """Freeze statistics, moved towards the new images'; return the features' mean squared norm.
+) -> Tensor:
+    """Freeze statistics, moved towards the new images'; return features (N, F) of a sample of them.
 
-    The main process computes both for all. The norm is 0 if there are too few readable images.
+    The main process computes both for all. N is 0 if there are too few readable images.
     """
     batch_norms.freeze_statistics(model)
-    squared_norm = 0.0
+    features = torch.empty(0, 0)
     if world.is_main:
         images = sample_images(inputs, num_sampled(inputs, batch_size), world).to(world.device)
         if len(images) > 1:  # batch norms may need two
             if not inputs.model.is_solved:  # for the features as they are
                 batch_norms.blend_statistics(model, images, STATISTICS_FRACTION)
-            squared_norm = mean_squared_norm(model, head, images)
+            features = features_of(head, model, images).cpu()
     statistics_of_main = batch_norms.running_statistics(model).cpu()
-    squared_norm, statistics_of_main = world.broadcast((squared_norm, statistics_of_main))
+    features, statistics_of_main = world.broadcast((features, statistics_of_main))
     batch_norms.set_running_statistics(model, statistics_of_main)
-    return squared_norm
+    return features
 
 
 def _factors_of_adamw(epochs: int) -> LearningRateFactors:
@@ -194,12 +202,17 @@ def sample_images(inputs: TrainingInputs, count: int, world: World) -> Tensor:
 
 
 @torch.no_grad()
-def mean_squared_norm(model: nn.Module, head: nn.Module, images: Tensor) -> float:
-    """Return the mean squared norm of the features that `head` gets in training.
+def features_of(head: nn.Module, model: nn.Module, images: Tensor) -> Tensor:
+    """Return the features (B, F), float32, that `head` gets in training.
 
     The images (B, 3, H, W) are uint8.
     """
     batch_norms.set_training_mode(model)
     with recording_inputs(head) as features:
         model(images)
-    return float(features[0].float().square().sum(dim=1).mean())
+    return features[0].float()
+
+
+def mean_squared_norm(features: Tensor) -> float:
+    """Return the mean squared norm of features (N, F); 0 without any."""
+    return float(features.square().sum(dim=1).mean()) if len(features) else 0.0

@@ -19,7 +19,6 @@ from train_pytorch_model.evaluation.multi_label import (
 from train_pytorch_model.evaluation.thresholds import fit_thresholds
 from train_pytorch_model.formats.label_kinds import LabelKind, OnePerImage, SetsPerImage
 from train_pytorch_model.inputs.opening import TrainingInputs
-from train_pytorch_model.training import fine_tuning
 from train_pytorch_model.training.loss import (
     LossSum,
     base_rates,
@@ -40,7 +39,7 @@ class Task(ABC):
     """
 
     top1_name = "accuracy"  # of an epoch's `top1`, for the log
-    frozen_head_step = fine_tuning.HEAD_STEP  # of a new last layer on a frozen backbone
+    whitens_features = False  # of a frozen backbone, for steps of a new last layer
     energies_tell = True  # whether they tell images unlike those of training
 
     num_categories: int
@@ -118,7 +117,7 @@ class MultiLabel(Task):
     """Each image has any number of categories; its targets are which ones, (B, C), float32."""
 
     top1_name = "top-1 accuracy"
-    frozen_head_step = fine_tuning.FROZEN_LABELS_HEAD_STEP
+    whitens_features = True
     energies_tell = False  # an image of none of the categories would be taken for one
 
     bias: Tensor  # (C,), the log-odds of the base rates

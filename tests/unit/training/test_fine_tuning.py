@@ -29,6 +29,7 @@ from train_pytorch_model.training.fine_tuning import (
     MAX_FACTOR,
     STATISTICS_FRACTION,
     LearningRateFactors,
+    features_of,
     mean_squared_norm,
     prepare_fine_tuning,
     sample_images,
@@ -79,7 +80,10 @@ def prepare(
     optimizer: OptimizerName = "sgd",
 ) -> LearningRateFactors:
     config = TrainConfig(learning_rate=learning_rate, epochs=epochs)
-    return prepare_fine_tuning(model_of(network), inputs, config, ALONE, learning_rate, optimizer)
+    factors, _ = prepare_fine_tuning(
+        model_of(network), inputs, config, ALONE, learning_rate, optimizer
+    )
+    return factors
 
 
 def factor_of(
@@ -140,7 +144,8 @@ def test_the_plan_names_adamw_and_what_it_does_to_the_learning_rate(tmp_path: Pa
 def test_the_heads_learning_rate_is_inverse_to_its_inputs_squared_norm(tmp_path: Path) -> None:
     inputs = inputs_of(tmp_path)
     network = Mean(10.0)
-    square = mean_squared_norm(model_of(network), network.fc, sample_images(inputs, 12, ALONE))
+    images = sample_images(inputs, 12, ALONE)
+    square = mean_squared_norm(features_of(network.fc, model_of(network), images))
     colours = []
     for index in range(len(inputs.training)):
         pixels = torch.from_numpy(np.array(Image.open(inputs.training.path(index)))).float()
