@@ -200,6 +200,11 @@ class Evaluation:
         return self.accuracy_interval[0] > self.baseline
 
     @property
+    def measure(self) -> str:
+        """Return what the accuracy is called in a sentence."""
+        return "accuracy"
+
+    @property
     def accuracy_name(self) -> str:
         """Return what the accuracy of an epoch's validation is called."""
         return "Top 1 accuracy"

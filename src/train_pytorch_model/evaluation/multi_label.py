@@ -116,6 +116,11 @@ class MultiLabelEvaluation:
         return confidence_interval(self.accuracy, self.images)
 
     @property
+    def measure(self) -> str:
+        """Return what the accuracy is called in a sentence."""
+        return "exact match"
+
+    @property
     def accuracy_name(self) -> str:
         """Return what the accuracy is called."""
         return "Exact match"

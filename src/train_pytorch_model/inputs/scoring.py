@@ -30,7 +30,7 @@ from train_pytorch_model.inputs.category_names import written_otherwise
 from train_pytorch_model.inputs.damaged_categories import without_damaged_categories
 from train_pytorch_model.inputs.decide import classifier_spec, decide
 from train_pytorch_model.inputs.headers import read_headers
-from train_pytorch_model.inputs.opening import LISTS_HINT, check_same_task
+from train_pytorch_model.inputs.opening import check_same_task
 from train_pytorch_model.inputs.refuse_lists import refuse_lists
 from train_pytorch_model.inputs.unreadable_images import UnreadableImage, without_unreadable_images
 
@@ -188,7 +188,7 @@ def open_other_model(inputs: ScoringInputs, path: Path) -> ScoringInputs:
 def _check_same_task(model: ModelDirectory, images: ImageDirectory) -> None:
     """Raise `InvalidDatasetError` if either the model or the images have lists of categories."""
     if not is_same_task(model, images):
-        raise InvalidDatasetError(images.title, _MISFITS[type(images.labels)], LISTS_HINT)
+        raise InvalidDatasetError(images.title, *_MISFITS[type(images.labels)])
 
 
 def is_same_task(model: ModelDirectory, images: ImageDirectory) -> bool:
@@ -196,10 +196,17 @@ def is_same_task(model: ModelDirectory, images: ImageDirectory) -> bool:
     return model.answers.is_multi_label == images.is_multi_label
 
 
-# Why a model cannot be evaluated on images, which have the other kind of labels.
-_MISFITS: Mapping[type[LabelKind], str] = {
-    OnePerImage: "each of its images has one category, and the model answers any number of them.",
-    SetsPerImage: "its images have lists of categories, and the model answers one category each.",
+# Why a model cannot be evaluated on images, which have the other kind of labels, and what to do.
+_MISFITS: Mapping[type[LabelKind], tuple[str, str]] = {
+    OnePerImage: (
+        "each of its images has one category, and the model answers any number of them.",
+        "Give lists, in a column `labels` of a table, such as `cat;dog`, or `cat;` for an image of"
+        " one category.",
+    ),
+    SetsPerImage: (
+        "its images have lists of categories, and the model answers one category each.",
+        "Evaluate it on images of one category each, or train a model on lists.",
+    ),
 }
 
 

@@ -61,6 +61,11 @@ class Examination:
         return tables
 
     @property
+    def about_look_alikes(self) -> str:
+        """Return what validation images mean that look like training images, in words."""
+        return self.look_alikes.describe(self.evaluation.accuracy, self.evaluation.measure)
+
+    @property
     def metrics(self) -> dict[str, float]:
         """Return what is logged of the published model."""
         metrics: dict[str, float] = {
@@ -201,7 +206,7 @@ def _find_twins(
     )
     is_other = ~is_look_alike[results.indices]
     look_alikes = TrainingLookAlikes.of(is_look_alike, results.outcomes.is_hit[is_other])
-    text = look_alikes.describe(evaluation.accuracy)
+    text = look_alikes.describe(evaluation.accuracy, evaluation.measure)
     # A few of many change nothing, and in tiny images may be chance.
     if is_look_alike.mean() >= WORTH_A_WARNING:
         logger.warning(text)

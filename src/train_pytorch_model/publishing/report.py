@@ -120,7 +120,7 @@ def _report(engine: Engine, state: State, output: Path, examination: Examination
         spec=inputs.spec,
         evaluation=examination.evaluation,
         calibrated=calibration.describe_temperature(examination.temperature),
-        look_alikes=examination.look_alikes.describe(examination.evaluation.accuracy),
+        look_alikes=examination.about_look_alikes,
         galleries=_galleries(engine, training, examination),
         files=view_of(examination.evaluation).files(examination.evaluated),
         about_suspects="" if examination.suspects else examination.about_suspects,

@@ -27,21 +27,22 @@ class TrainingLookAlikes:
         accuracy_without = float(is_hit.mean()) if len(is_hit) else None
         return cls(int(looks_alike.sum()), len(looks_alike), accuracy_without)
 
-    def describe(self, accuracy: float | None = None) -> str:
+    def describe(self, accuracy: float | None = None, measure: str = "accuracy") -> str:
         """Return what that means, in words; empty without any such images.
 
-        They are evaluated images or, with their accuracy, validation images.
+        They are evaluated images or, with their accuracy, validation images. The `measure` is what
+        their accuracy is called.
         """
         if not self.images:
             return ""
         if accuracy is None:
             return (
                 f"{self._count('image')} like an image on which the model was trained:"
-                f" {self._accuracy_of_others('the accuracy')}."
+                f" {self._accuracy_of_others(f'the {measure}')}."
             )
         together = worded("`split` keeps them together", "`fit` keeps those of one folder together")
         return (
-            f"{self._count('validation image')} like a training image: the accuracy of"
+            f"{self._count('validation image')} like a training image: the {measure} of"
             f" {accuracy:.1%} includes them, and {self._accuracy_of_others('it')}."
             f" {TWINS} lists the pairs; {together}."
         )

@@ -124,7 +124,9 @@ def _write_evaluation(
 
     training_hashes = read_image_hashes(inputs.model.root)
     look_alikes = compare_with_training(training_hashes, hashes, evaluated.outcomes.is_hit)
-    about_look_alikes = look_alikes.describe() if look_alikes else ""
+    about_look_alikes = ""
+    if look_alikes:
+        about_look_alikes = look_alikes.describe(measure=evaluation.measure)
     if about_look_alikes:
         logger.warning(about_look_alikes)
 

@@ -172,7 +172,7 @@ class MultiLabel(Task):
         if not inputs.recipe.cutmix:
             off.append("CutMix, whose patch may hide what is labelled")
         if off:
-            text += f"; without {' and '.join(off)}"
+            text += f"; without {', and '.join(off)}"
         return text
 
 

@@ -14,6 +14,7 @@ def test_the_accuracy_without_twins_is_of_the_other_images() -> None:
     assert look_alikes.accuracy_without == 0.5
     assert "2 of 5 validation images look like a training image" in look_alikes.describe(0.75)
     assert "on the others it is 50.0%" in look_alikes.describe(0.75)
+    assert "the exact match of 75.0% includes" in look_alikes.describe(0.75, "exact match")
     one = TrainingLookAlikes.of(np.arange(5) == 0, is_hit)
     assert "1 of 5 validation images looks like a training image" in one.describe(0.75)
     assert TrainingLookAlikes.of(np.ones(5, bool), is_hit[:0]).accuracy_without is None

@@ -141,5 +141,5 @@ def test_the_plan_says_what_is_different_of_lists() -> None:
     assert task_of().describe(inputs) == (
         "any number an image, 0.8 on average; a binary cross entropy for each category, whose last"
         " layer starts from how frequent they are; without label smoothing, which would make rare"
-        " categories likelier and CutMix, whose patch may hide what is labelled"
+        " categories likelier, and CutMix, whose patch may hide what is labelled"
     )
