@@ -100,7 +100,7 @@ def prepare_fine_tuning(
     head = network.get_submodule(head_of(inputs.model.architecture, network))
     features = _prepare_batch_norms(model, head, inputs, config.batch_size, world)
     whitening: Whitening | None = None
-    if is_whitened and optimizer == "sgd":
+    if is_whitened and optimizer == "sgd" and isinstance(head, nn.Linear):
         whitening = world.broadcast(whitening_of(features))  # the last bits differ between machines
     head_step = HEAD_STEP
     squared_norm = mean_squared_norm(features)
