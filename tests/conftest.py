@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.zygote.session import Zygote, end_zygote, start_zygote
 from train_pytorch_model.config.wording import for_command_line
 from train_pytorch_model.machine.cores import usable_cores
 from train_pytorch_model.machine.memory import available_memory
 from train_pytorch_model.machine.threads import OPENMP
+
+ZYGOTE = pytest.StashKey[Zygote]()
 
 os.environ["OMP_NUM_THREADS"] = "1"  # tests run in parallel on two cores
 os.environ |= OPENMP  # as the program sets it before it loads torch: threads that wait do not spin
@@ -27,6 +30,19 @@ def pytest_xdist_auto_num_workers() -> int:
     3 GB.
     """
     return max(1, min(usable_cores() * 3 // 2, available_memory() // (3 << 30)))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the zygote of the session, for all its workers: it loads nothing before it is asked."""
+    if not hasattr(config, "workerinput"):
+        config.stash[ZYGOTE] = start_zygote()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the zygote and its processes."""
+    zygote = config.stash.get(ZYGOTE, None)
+    if zygote is not None:
+        end_zygote(zygote)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,19 +1,19 @@
 """The bench that starts trainings, and the results of undisturbed ones."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.faults.trials import Bench, Result, Zygote, result_of
+from tests.faults.trials import Bench, Result, result_of
 from tests.painting import paint_folders
 from tests.trainings import TINY
 
 
 @pytest.fixture(scope="session")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     """15 training images in batches of 4: an epoch is four steps of one process, or two steps of
     two.
     """
@@ -26,13 +26,11 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     untrained = root / "untrained"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
-        patch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
         # A small network with batch norms, whose statistics differ between processes. The second
         # epoch has larger images than the first.
         recipe = Recipe(precision="float32", image_size=96, early_size=64)
         InitModel(output=untrained, architecture=TINY, recipe=recipe).run()
-        zygote = Zygote(tmp_path_factory.mktemp("said"))
-    bench = Bench(zygote, root, untrained, root / "mlflow.db")
+    bench = Bench(tmp_path_factory.mktemp("said"), root, untrained, root / "mlflow.db")
     # Created in advance: it takes seconds, and MLflow cannot repair a store whose creation was
     # killed.
     with warnings.catch_warnings():
@@ -41,8 +39,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
         client = mlflow.MlflowClient(f"sqlite:///{bench.store}")
         client.create_experiment("train_pytorch_model", (root / "mlruns").as_uri())
-    yield bench
-    zygote.close()
+    return bench
 
 
 @pytest.fixture(scope="session")

@@ -7,20 +7,18 @@ import json
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from tests.faults import file_injections
+from tests.faults import file_injections, injected
 from tests.faults import injections as faults
 from tests.ports import free_port
+from tests.zygote.client import Forked
 
-ZYGOTE = Path(__file__).with_name("zygote.py")
+HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "MLFLOW_DISABLE_TELEMETRY": "true"}
 DEADLINE_S = 120.0  # for any wait: only a hang takes this long
 
 Injection = partial[None]
@@ -28,7 +26,7 @@ Injection = partial[None]
 
 
 def as_text(injections: Sequence[Injection]) -> str:
-    """The injections as `injected.py` and the zygote read them: functions by their import paths."""
+    """The injections as `injected.py` reads them: functions by their import paths."""
     return pickle.dumps(list(injections)).hex()
 
 
@@ -42,73 +40,52 @@ def inject(text: str) -> None:
 class Process:
     """One process of the program."""
 
-    zygote: "Zygote"
-    pid: int
+    forked: Forked
     stdout: Path
     stderr: Path
+
+    @property
+    def pid(self) -> int:
+        return self.forked.pid
 
     def send(self, number: int) -> None:
         os.kill(self.pid, number)
 
     def is_alive(self) -> bool:
-        return self.zygote.ask({"pid": self.pid, "timeout_s": 0.0}) is None
+        return self.forked.wait(0.0) is None
 
     def wait(self, timeout_s: float = DEADLINE_S) -> int:
         """Return the exit status, -n after signal n.
 
         At the timeout, kill the process and fail the test.
         """
-        status = self.zygote.ask({"pid": self.pid, "timeout_s": timeout_s})
+        status = self.forked.wait(timeout_s)
         if status is None:
             self.send(signal.SIGKILL)
-            self.zygote.ask({"pid": self.pid, "timeout_s": DEADLINE_S})
+            self.forked.wait()
             raise AssertionError(f"Does not end in {timeout_s} s: {self.stdout.read_text()}")
-        return int(status)
+        return status
 
     def wait_until_said(self, text: str) -> None:
         wait_until(lambda: text in self.stdout.read_text(), f"{text!r} in {self.stdout}")
 
 
-class Zygote:
-    """The process that forks all trials."""
-
-    def __init__(self, scratch: Path) -> None:
-        self._scratch = scratch
-        self._count = 0
-        self._process = subprocess.Popen(
-            [sys.executable, str(ZYGOTE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+def start_process(
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    injections: Sequence[Injection],
+    said: Path,
+) -> Process:
+    """Start the program with these arguments and faults; what it says goes to files in `said`."""
+    number = len(list(said.iterdir())) // 2
+    stdout, stderr = (said / f"{number}.{name}" for name in ("stdout", "stderr"))
+    with Path(os.devnull).open() as nothing, stdout.open("a") as out, stderr.open("a") as err:
+        forked = Forked(
+            [injected.__file__, as_text(injections), *arguments],
+            os.environ | HIDDEN | environment,
+            (nothing.fileno(), out.fileno(), err.fileno()),
         )
-
-    def ask(self, order: Mapping[str, Any]) -> Any:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
-
-    def start(
-        self,
-        arguments: Sequence[str],
-        environment: Mapping[str, str],
-        injections: Sequence[Injection],
-    ) -> Process:
-        self._count += 1
-        stdout, stderr = (self._scratch / f"{self._count}.{name}" for name in ("stdout", "stderr"))
-        for path in (stdout, stderr):
-            path.touch()
-        pid = self.ask(
-            {
-                "arguments": list(arguments),
-                "environment": dict(environment),
-                "injections": as_text(injections),
-                "stdout": str(stdout),
-                "stderr": str(stderr),
-            }
-        )
-        return Process(self, pid, stdout, stderr)
-
-    def close(self) -> None:
-        self._process.communicate()
+    return Process(forked, stdout, stderr)
 
 
 @dataclass(frozen=True)
@@ -155,7 +132,8 @@ class Job:
 class Bench:
     """Starts trainings of an untrained model on painted images."""
 
-    zygote: Zygote
+    said: Path
+    """Where the processes' output goes."""
     folders: Path
     untrained: Path
     store: Path
@@ -213,7 +191,8 @@ class Bench:
                     **{"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)},
                     **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port},
                 }
-            processes.append(self.zygote.start(arguments, environment, [*self.always, *injections]))
+            faults_of_all = [*self.always, *injections]
+            processes.append(start_process(arguments, environment, faults_of_all, self.said))
         return Job(processes)
 
     def train(

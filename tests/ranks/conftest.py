@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.ports import free_port
+from tests.zygote.stand_in import stand_in
 
 Records = Mapping[int, list[dict[str, Any]]]
 """Number of processes → the records of all ranks, in rank order."""
@@ -22,7 +23,7 @@ def torchrun(num_processes: int, *command: str | Path) -> subprocess.CompletedPr
     """Run a command in `num_processes` processes with torchrun, as typed in a shell."""
     line = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_processes)]
     return subprocess.run(
-        [sys.executable, *line, *map(str, command)],
+        [stand_in(), *line, *map(str, command)],
         capture_output=True,
         text=True,
         check=False,
@@ -37,14 +38,14 @@ def two_nodes(*command: str | Path) -> subprocess.CompletedProcess[str]:
     line += ["--master-addr", "127.0.0.1", "--master-port", port]
     env = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
     other = subprocess.Popen(
-        [sys.executable, *line, "--node-rank", "1", *map(str, command)],
+        [stand_in(), *line, "--node-rank", "1", *map(str, command)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env=env,
     )
     with other:
         ended = subprocess.run(
-            [sys.executable, *line, "--node-rank", "0", *map(str, command)],
+            [stand_in(), *line, "--node-rank", "0", *map(str, command)],
             capture_output=True,
             text=True,
             check=False,

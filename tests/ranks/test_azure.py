@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from tests.launchers import slurm_step
 from tests.ports import free_port
 from tests.programs.program import assert_refused, run_program, train_arguments
 from tests.tracking_server import Door, tracking_server
+from tests.zygote.stand_in import stand_in
 from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.tracking.description import RunDescription
 from train_pytorch_model.tracking.mlflow_run import EXPERIMENT
@@ -71,7 +71,7 @@ def start(
     """Run one process per environment, in one working directory, as on one node."""
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", "train_pytorch_model.run", *arguments],
+            [stand_in(), "-m", "train_pytorch_model.run", *arguments],
             cwd=folder,
             env=os.environ | {"CUDA_VISIBLE_DEVICES": ""} | dict(environment),
             stdout=subprocess.PIPE,

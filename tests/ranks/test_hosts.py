@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -16,6 +15,7 @@ from tests.faults.injections import little_patience_with_others, sleep_in_steps
 from tests.faults.trials import as_text, wait_until
 from tests.painting import paint_folders
 from tests.ranks.hosts import Host, NoNamespacesError, end, make_hosts
+from tests.zygote.stand_in import stand_in
 
 EPOCHS = 3
 DEADLINE_S = 240.0  # for any wait: only a hang takes this long
@@ -69,7 +69,7 @@ def start_as_azure_does(
 ) -> list[subprocess.Popen[bytes]]:
     """Start `per_node` processes on each host, with the variables of that kind of job."""
     return [
-        hosts[rank // per_node].start([sys.executable, *command], environment, logs / f"{rank}.log")
+        hosts[rank // per_node].start([stand_in(), *command], environment, logs / f"{rank}.log")
         for rank, environment in enumerate(job(len(hosts), per_node, hosts[0].address))
     ]
 
@@ -83,7 +83,7 @@ def start_as_our_launcher_does(
     return [
         host.start(
             [
-                *(sys.executable, "-m", "torch.distributed.run", f"--nnodes={len(hosts)}"),
+                *(stand_in(), "-m", "torch.distributed.run", f"--nnodes={len(hosts)}"),
                 *(
                     f"--node-rank={rank}",
                     f"--master-addr={hosts[0].address}",
@@ -155,7 +155,7 @@ def test_two_nodes_train_the_same_model_under_torchrun(
         host.start(
             [
                 *(
-                    sys.executable,
+                    stand_in(),
                     "-m",
                     "torch.distributed.run",
                     "--nnodes=2",

@@ -15,6 +15,7 @@ from tests.painting import paint_folders
 from tests.ports import free_port
 from tests.programs.program import run_program
 from tests.ranks.conftest import torchrun, two_nodes
+from tests.zygote.stand_in import stand_in
 from train_pytorch_model.distributed.workers import start_workers
 from train_pytorch_model.machine.launch import Agent
 
@@ -72,8 +73,10 @@ if "RANK" in os.environ:
     socket.gethostname = lambda: 1 / 0
 """
 
-AGENT = """
+# Its workers are processes of the interpreter itself: they end with their parent.
+AGENT = f"""
 import sys
+sys.executable = {sys.executable!r}
 from train_pytorch_model.distributed.workers import start_workers
 from train_pytorch_model.machine.launch import Agent
 
@@ -119,7 +122,7 @@ def test_mpiexec_of_mpich_starts_the_processes_of_one_run(
     folders: Path, small_network: Path, tmp_path: Path
 ) -> None:
     command = [
-        sys.executable,
+        stand_in(),
         *RUN,
         *arguments(folders, small_network, tmp_path / "trained", "--dry-run"),
     ]
@@ -163,7 +166,7 @@ def test_the_agents_of_two_nodes_connect_and_train_together(
     port = str(free_port())
     nodes = [
         subprocess.Popen(
-            [sys.executable, "-c", AGENT, "2", str(node_rank), port, *command],
+            [stand_in(), "-c", AGENT, "2", str(node_rank), port, *command],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -227,7 +230,7 @@ def test_a_bug_in_a_worker_is_reported_without_space_for_temporary_files(
     (site / "sitecustomize.py").write_text(BUG)
     monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
     command = ["-c", AGENT, "1", "0", "0", *arguments(folders, small_network, tmp_path / "trained")]
-    ended = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+    ended = subprocess.run([stand_in(), *command], capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert ended.stderr.count("ZeroDivisionError: division by zero\n") >= 1
     assert re.search(r"\nRank [01] ended with exit code 1\.\n$", ended.stderr)
