@@ -82,7 +82,7 @@ def start_process(
     with Path(os.devnull).open() as nothing, stdout.open("a") as out, stderr.open("a") as err:
         forked = Forked(
             [injected.__file__, as_text(injections), *arguments],
-            os.environ | HIDDEN | environment,
+            {**os.environ, **HIDDEN, **environment},
             (nothing.fileno(), out.fileno(), err.fileno()),
         )
     return Process(forked, stdout, stderr)
