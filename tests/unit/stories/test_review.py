@@ -62,7 +62,8 @@ def test_the_page_lists_what_needs_a_decision(reviewed: tuple[Path, Model], tmp_
     assert items["loose.png"]["given"] == -1
     links = [(tmp_path / unquote(link["href"] or "")).resolve() for link in Page(text).all("a")]
     assert links == [model.root / "report.html", model.root / "evaluation" / "evaluation.html"]
-    assert str(tmp_path) not in text
+    assert str(folder.parent) not in text  # nor the folder of the model beside it
+    assert "fit FOLDER --corrections corrections.csv" in text
     # A browser without scripts has the same.
     assert text.count("<li id=") == len(items)
     assert "It looks like an image of another category" in text

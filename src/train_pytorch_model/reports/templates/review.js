@@ -102,7 +102,8 @@ function review(data) {
     list.forEach((each, index) => each.classList.toggle("current", index === current));
     const made = decisions.get(item.file);
     byId("decision").replaceChildren(`${current + 1} of ${items.length}: `, ...(made ? ["decided: ", ...described(made.decision)] : ["not decided"]));
-    byId("progress").textContent = `${decisions.size} of ${items.length} decided, ${items.length - decisions.size} left`;
+    const left = items.length - decisions.size;
+    byId("progress").textContent = `${decisions.size} of ${items.length} decided, ${left ? `${left} left` : "none left: save them"}`;
     byId("done").style.width = `${(100 * decisions.size) / items.length}%`;
 
     const accept = action("accept");
