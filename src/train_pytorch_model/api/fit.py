@@ -59,8 +59,8 @@ def _next_steps(model: Model, fitted: Fitted) -> Iterator[tuple[str, str]]:
         yield "model.evaluation", "how good it is on images that training has not seen"
     if len(model.suspects):
         yield "model.suspects", "images whose category is probably wrong"
-    if fitted.asks_for_review:
-        yield 'model.review("FOLDER")', "what looks wrong in the images: a page to correct it"
+    if fitted.review:
+        yield 'model.review("FOLDER")', fitted.review
     yield "model.report", "how it was trained, and what to try next"
     yield 'model.predict("FOLDER")', "new images"
 

@@ -49,11 +49,11 @@ class Fit(FitOptions):
 
 
 def reviewing(fitted: "Fitted", folder: Path) -> Iterator[str]:
-    """Yield the lines of a shell that show what looks wrong in the images, if anything does."""
+    """Yield the lines of a shell that show what looks wrong in the images, if that is possible."""
     from train_pytorch_model.stories.fit import beside
 
-    if not fitted.asks_for_review:
+    if not fitted.review:
         return
     images = beside(folder, "images") if is_archive(folder) else folder
-    yield "# what looks wrong in the images: a page to correct it"
+    yield f"# {fitted.review}"
     yield review_command(fitted.model, images)

@@ -55,7 +55,7 @@ class Review(TableOptions):
         where = "" if has_categories else f" in {folder}"
         logger.info(
             f"The page is {self.output}: open it in a browser, decide, and save corrections.csv"
-            f"{where}. Then:"
+            f"{where}. Then, with the options that the model was trained with:"
         )
         if not has_categories:
             logger.info("  # FOLDER: the images that the model was trained on")

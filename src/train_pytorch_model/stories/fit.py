@@ -88,10 +88,13 @@ class Fitted:
     """On images held out from training, if this process has just made it."""
 
     @property
-    def asks_for_review(self) -> bool:
-        """Return whether labels look wrong that `review` corrects: of one category an image."""
-        is_any_listed = any((self.model / name).exists() for name in (SUSPECTS, TWINS))
-        return is_any_listed and not scoring.open_trained(self.model).answers.is_multi_label
+    def review(self) -> str:
+        """Return what `review` would show; empty for images with any number of categories."""
+        if scoring.open_trained(self.model).answers.is_multi_label:
+            return ""
+        if any((self.model / name).exists() for name in (SUSPECTS, TWINS)):
+            return "what looks wrong in the images: a page to correct it"
+        return "the labels that the model doubts: a page to correct them"
 
 
 def fit(

@@ -222,6 +222,7 @@ def test_the_next_steps_in_python_are_python(
         fit("photographs")
     assert caplog.messages == [
         f"The model is in {trained}. Next, after `model = fit(…)`:",
+        '  model.review("FOLDER")  # the labels that the model doubts: a page to correct them',
         "  model.report            # how it was trained, and what to try next",
         '  model.predict("FOLDER") # new images',
         f"Later: `model = load({str(trained)!r})`",

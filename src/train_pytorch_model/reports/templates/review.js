@@ -15,6 +15,7 @@ function review(data) {
   let history = [];  // [index, the decision before or null], for undo
   const added = new Set();  // categories that were typed, and are new
   let current = 0;
+  let isOpened = false;
   let handle = null;  // of the file, where the browser writes to it
 
   // What the browser keeps when the page is closed. Some keep nothing for files, and throw.
@@ -71,6 +72,7 @@ function review(data) {
   function move(index) {
     current = Math.min(items.length - 1, Math.max(0, index));
     show();
+    if (isOpened) byId("review").scrollIntoView({ behavior: "instant" });  // what is said of it is not covered
   }
 
   function button(label, key, onClick) {
@@ -202,12 +204,16 @@ function review(data) {
     }
     return rows.map((row) => row.map(cell).join(",") + "\n").join("");
   }
+  function tellSaved() {
+    byId("saved").hidden = false;
+    byId("saved").scrollIntoView({ block: "center", behavior: "instant" });
+  }
   function download(text) {
     const link = document.createElement("a");
     link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
     link.download = "corrections.csv";
     link.click();
-    byId("saved").hidden = false;
+    tellSaved();
     setTimeout(() => URL.revokeObjectURL(link.href), 10000);
   }
   async function save() {
@@ -218,7 +224,7 @@ function review(data) {
       const file = await handle.createWritable();
       await file.write(text);
       await file.close();
-      byId("saved").hidden = false;
+      tellSaved();
     } catch (error) {
       handle = null;
       if (error.name !== "AbortError") download(text);
@@ -241,4 +247,5 @@ function review(data) {
   remember();
   const first = items.findIndex((item) => !decisions.has(item.file));
   move(first < 0 ? 0 : first);
+  isOpened = true;
 }
