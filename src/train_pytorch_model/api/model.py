@@ -25,8 +25,8 @@ from train_pytorch_model.formats.trained_directory import EVALUATION, REPORT
 from train_pytorch_model.image_classifier.predictions import PROBABILITY_PREFIX, SEEN
 from train_pytorch_model.inputs.scoring import (
     open_evaluation_inputs,
-    open_other_model,
     open_trained_model,
+    with_other_model,
 )
 from train_pytorch_model.machine.console import shown_on_console
 from train_pytorch_model.quality.review_order import MAX_REVIEWED
@@ -242,16 +242,15 @@ class Model:
             label_column=label_column, file_column=file_column, split_column=split_column
         )
         inputs = open_evaluation_inputs(self.root, path_of("folder", folder), table)
-        other = None
         if against is not None:
             path = against.root if isinstance(against, Model) else path_of("against", against)
-            other = open_other_model(inputs, path)
+            inputs = with_other_model(inputs, path)
         world = World(0, 1, 0, 1, best_device())
         temporary_folder = TemporaryDirectory()
         with temporary_folder as temporary, kept_random_state(), shown_on_console(quiet=True):
             root = Path(temporary, "evaluation") if output is None else path_of("output", output)
             check_output(root, "output", kind=EVALUATED, overwrite=overwrite)
-            evaluate(inputs, root, world, overwrite=overwrite, against=other)
+            evaluate(inputs, root, world, overwrite=overwrite)
             return read_evaluation(root)
 
     def register(self, name: str, **workspace: Any) -> str:

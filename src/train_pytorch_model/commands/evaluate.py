@@ -57,27 +57,16 @@ class Evaluate(TableOptions, OnImages):
         images = counted(len(inputs.images), "image", "images")
         origin = inputs.images.origin or "the names of the folders"
         logger.info(f"{dataset}: {images}, whose categories are from {origin}")
-        self._open_other(inputs)  # refused before the images are read
-        return inputs
-
-    def _open_other(self, inputs: ScoringInputs) -> ScoringInputs | None:
-        """Return the inputs of the other model; None if there is none."""
         if self.against is None:
-            return None
-        return scoring.open_other_model(inputs, self.against)
+            return inputs
+        return scoring.with_other_model(inputs, self.against)
 
     def _evaluate(self, inputs: ScoringInputs, world: "World") -> None:
         from train_pytorch_model.evaluation.directory import PAGE
         from train_pytorch_model.evaluation.summary import log_summary
         from train_pytorch_model.stories.evaluate import evaluate
 
-        evaluation = evaluate(
-            inputs,
-            self.output,
-            world,
-            overwrite=self.overwrite,
-            against=self._open_other(inputs),
-        )
+        evaluation = evaluate(inputs, self.output, world, overwrite=self.overwrite)
         if evaluation is not None:
             log_summary(evaluation, inputs.spec.categories)
             logger.info(f"The evaluation is in {self.output}/{PAGE}")

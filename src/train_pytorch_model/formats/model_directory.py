@@ -113,8 +113,6 @@ class ModelDirectory:
     # The normalization outside the recipe, as in the designer's trained directories.
     mean: tuple[float, float, float] | None
     std: tuple[float, float, float] | None
-    # Whether only the last layer was solved for its categories, and the rest is of elsewhere.
-    is_solved: bool = False
     weights_licence: str = ""  # of the pretrained weights in it; empty if it is not known
     # From which probability on each category is answered, if images have any number of them.
     thresholds: tuple[float, ...] | None = None
@@ -144,8 +142,6 @@ class ModelDirectory:
 
     def is_fine_tuned_for(self, categories: Sequence[str]) -> bool:
         """Return whether the weights are trained, but for other categories than these."""
-        if self.is_solved:
-            return self.is_pretrained
         if self.is_trained:  # the designer's may be pretrained as well
             return set(self.categories) != set(categories)
         return self.is_pretrained

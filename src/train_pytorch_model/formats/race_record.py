@@ -1,11 +1,13 @@
 """What a race of networks has found out, in `race.json` beside the weights of the winner.
 
-`race.npz` has what was predicted of each image by a classifier that has not learned from it:
-`probabilities` (N, C), float32, of the training and then of the validation images, NaN for those
-that were left out.
+`race.npz` has the solved classifier, which maps features of the winner to logits: `weight` (C, D)
+and `bias` (C,). It also has what was predicted of each image by a classifier that has not learned
+from it: `probabilities` (N, C), of the training and then of the validation images, NaN for those
+that were left out. All are float32.
 """
 
 import io
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import msgspec
@@ -15,7 +17,7 @@ from train_pytorch_model.formats.reading import MalformedFileError, read_json
 from train_pytorch_model.formats.writing import write_durably, write_json
 
 RACE = "race.json"
-PREDICTIONS = "race.npz"
+ARRAYS = "race.npz"
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,17 +47,25 @@ class RaceRecord(msgspec.Struct, frozen=True, kw_only=True):
     accuracy_interval: tuple[float, float]
     strength: float  # of the penalty of the solved classifier
     temperature: float  # which is part of it
-    # What the last layer is multiplied by when fine-tuning starts from it, see `softening`.
-    softening: float
     epochs: int  # of fine-tuning for which there is time; 0 for none
 
 
-def write_race(root: Path, record: RaceRecord, probabilities: np.ndarray) -> None:
+@dataclass(frozen=True)
+class RaceArrays:
+    """The solved classifier and its predictions."""
+
+    weight: np.ndarray  # (C, D)
+    bias: np.ndarray  # (C,)
+    probabilities: np.ndarray  # (N, C)
+
+
+def write_race(root: Path, record: RaceRecord, arrays: RaceArrays) -> None:
     """Write both files. Raises `OSError`."""
     write_record(root, record)
     content = io.BytesIO()
-    np.savez_compressed(content, probabilities=probabilities.astype(np.float32))
-    write_durably(root / PREDICTIONS, content.getvalue())
+    values = {name: array.astype(np.float32) for name, array in asdict(arrays).items()}
+    np.savez_compressed(content, **values)
+    write_durably(root / ARRAYS, content.getvalue())
 
 
 def write_record(root: Path, record: RaceRecord) -> None:
@@ -68,11 +78,10 @@ def read_race(root: Path) -> RaceRecord:
     return read_json(root / RACE, RaceRecord)
 
 
-def read_predictions(root: Path) -> np.ndarray:
-    """Return the probabilities (N, C), float32. Raises `MalformedFileError`."""
+def read_race_arrays(root: Path) -> RaceArrays:
+    """Read the arrays. Raises `MalformedFileError`."""
     try:
-        with np.load(root / PREDICTIONS, allow_pickle=False) as arrays:
-            probabilities: np.ndarray = arrays["probabilities"]
+        with np.load(root / ARRAYS, allow_pickle=False) as arrays:
+            return RaceArrays(arrays["weight"], arrays["bias"], arrays["probabilities"])
     except (OSError, ValueError, KeyError) as error:
-        raise MalformedFileError(f"{PREDICTIONS} cannot be read: {error}.") from error
-    return probabilities
+        raise MalformedFileError(f"{ARRAYS} cannot be read: {error}.") from error

@@ -61,7 +61,7 @@ class OpenedInputs:
     made_by: str = ""
     earlier: Path | None = None  # the model that the corrections are about
     corrections: str = ""  # the table of decisions by which `fit` has corrected the images
-    # How the model was chosen, if it has won a race: its last layer is solved for these images.
+    # How the model was chosen, if it has won a race.
     race: RaceRecord | None = None
 
     @property

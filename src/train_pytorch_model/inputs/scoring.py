@@ -59,6 +59,7 @@ class ScoringInputs:
     warnings: tuple[str, ...]
     # Whether only few images may be unreadable; for scoring, any number of them.
     is_limited: bool
+    against: "ScoringInputs | None" = None  # another model, to be compared on the same images
 
 
 def open_scoring_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
@@ -153,8 +154,8 @@ def evaluation_inputs(model: ModelDirectory, images: ImageDirectory) -> ScoringI
     return replace(inputs, warnings=(*inputs.warnings, *familiar))
 
 
-def open_other_model(inputs: ScoringInputs, path: Path) -> ScoringInputs:
-    """Open another model, to be compared on the same images.
+def with_other_model(inputs: ScoringInputs, path: Path) -> ScoringInputs:
+    """Return the inputs with another model, to be compared on the same images.
 
     Raises `InvalidModelDirectoryError`, `ParameterError` unless it has the same categories.
     """
@@ -182,7 +183,8 @@ def open_other_model(inputs: ScoringInputs, path: Path) -> ScoringInputs:
     common_size = read_headers(inputs.images).common_size
     recipe, size_reason = decide(model, common_size, max_common_side=MAX_IMAGE_SIZE)
     spec = classifier_spec(model, model.categories, recipe)
-    return replace(inputs, model=model, spec=spec, size_reason=size_reason)
+    other = replace(inputs, model=model, spec=spec, size_reason=size_reason)
+    return replace(inputs, against=other)
 
 
 def _check_same_task(model: ModelDirectory, images: ImageDirectory) -> None:

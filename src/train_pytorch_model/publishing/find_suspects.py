@@ -10,7 +10,7 @@ from train_pytorch_model.evaluation.label_noise import fit_label_noise
 from train_pytorch_model.evaluation.likelihood import softmax
 from train_pytorch_model.evaluation.metrics import Outcomes
 from train_pytorch_model.evaluation.multi_label import AnyEvaluation, MultiLabelOutcomes
-from train_pytorch_model.formats.race_record import read_predictions
+from train_pytorch_model.formats.race_record import read_race_arrays
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.machine.console import paragraph
 from train_pytorch_model.quality.suspects import (
@@ -111,7 +111,7 @@ def _training_suspects(evidence: Evidence, held_out: Suspects) -> Suspects:
     inputs = evidence.inputs
     if inputs.race is None:
         return suspects_by_margin(*evidence.margins, held_out)
-    probabilities = read_predictions(inputs.model.root)[: len(inputs.training)]
+    probabilities = read_race_arrays(inputs.model.root).probabilities[: len(inputs.training)]
     known = np.flatnonzero(np.isfinite(probabilities).all(axis=1))
     targets = inputs.training.class_indices[known]
     logits = np.log(np.maximum(probabilities[known].astype(np.float64), TINY))

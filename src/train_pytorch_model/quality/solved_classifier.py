@@ -24,7 +24,6 @@ MIN_VARIANCE = 1e-12  # of the largest one; below, a direction is rounding
 TINY = 1e-300
 MAX_STEPS = 200
 TOLERANCE = 1e-4  # of the gradient's largest entry
-SOFTENING_STEPS = 20  # of a bisection
 MEMORY = 20  # of L-BFGS, in steps
 
 
@@ -43,25 +42,6 @@ class Solved:
 
 # The logits (S, N, C), at each strength, of classifiers that have not learned from some folds.
 _Without = dict[tuple[int, ...], np.ndarray]
-
-
-def softening(logits: np.ndarray, targets: np.ndarray, loss: float) -> float:
-    """Return the factor, 0 to 1, at which logits (N, C) with targets (N,) have this mean loss.
-
-    A classifier of more features than images recognizes all that it has learned from, and is sure
-    of it: nothing is left of their gradients. With the loss that it has on other images, training
-    goes on from it. The factor is 1 if the loss is higher anyway.
-    """
-    low, high = 0.0, 1.0
-    if losses_of(logits, targets).mean() >= loss:
-        return high
-    for _ in range(SOFTENING_STEPS):
-        middle = (low + high) / 2
-        if losses_of(middle * logits, targets).mean() > loss:
-            low = middle
-        else:
-            high = middle
-    return high
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """`evaluate`: how good a model is on labelled images."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -65,18 +65,19 @@ def evaluate(
     training: Training | None = None,
     after_batch: Callable[[], None] = lambda: None,
     overwrite: bool = False,
-    against: ScoringInputs | None = None,
 ) -> AnyEvaluation | None:
     """Write the evaluation of all readable images, which have the categories of the model.
 
-    What is known of the `training` is compared and linked, and the model is compared with another
-    one, `against`, on the same images. Called on all processes; the main one writes, and calls
-    `after_batch`. Raises `InvalidModelDirectoryError` for weights that do not fit,
+    What is known of the `training` is compared and linked, and the model is compared with the
+    inputs' other one, if any, on the same images. Called on all processes; the main one writes, and
+    calls `after_batch`. Raises `InvalidModelDirectoryError` for weights that do not fit,
     `InvalidDatasetError` if too many images turn out to be unreadable, `OutputDirectoryError`.
     """
     batches = predict(inputs, "Evaluating", world, hashed=True)
     other_batches: Iterator[PredictedBatch] = iter(())
+    against = inputs.against
     if against is not None:
+        against = replace(against, images=inputs.images)
         other_batches = predict(against, "Comparing", world, hashed=False)
     if not world.is_main:
         next(batches, None)  # predict with the main process, which alone gets them

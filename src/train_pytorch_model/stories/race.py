@@ -32,7 +32,7 @@ from train_pytorch_model.evaluation.likelihood import softmax
 from train_pytorch_model.evaluation.metrics import confidence_interval, outcomes_of
 from train_pytorch_model.formats.listing import evenly_spaced
 from train_pytorch_model.formats.model_directory import ModelDirectory, open_model_directory
-from train_pytorch_model.formats.race_record import Candidate, RaceRecord
+from train_pytorch_model.formats.race_record import Candidate, RaceArrays, RaceRecord
 from train_pytorch_model.formats.reading import META, read_json
 from train_pytorch_model.formats.run_folder import RACE_WORK, UNTRAINED
 from train_pytorch_model.formats.run_lock import run_lock
@@ -57,7 +57,7 @@ from train_pytorch_model.machine.threads import choose_threads, fixed_threads
 from train_pytorch_model.machine.time_limit import TIME_IS_UP, TimeLimit
 from train_pytorch_model.networks import dry_runs
 from train_pytorch_model.networks.build import build_model
-from train_pytorch_model.publishing.solved_model import write_solved_model
+from train_pytorch_model.publishing.raced_model import write_raced_model
 from train_pytorch_model.quality.choice import Entry, choose, nested_hits
 from train_pytorch_model.quality.near_duplicates import find_pairs, look_like_known
 from train_pytorch_model.quality.perceptual_hash import read_image_hashes
@@ -65,7 +65,6 @@ from train_pytorch_model.quality.solved_classifier import (
     OutOfFold,
     losses_of,
     out_of_fold,
-    softening,
     solve,
 )
 from train_pytorch_model.stories.init_model import initialize
@@ -82,7 +81,7 @@ HASHES = "hashes.npy"
 def race(
     options: FitOptions, checked: CheckedImages, target: Path, began_at: float
 ) -> ModelDirectory:
-    """Return the model that wins, with its solved classifier as its last layer.
+    """Return the model that wins, with its solved classifier beside its weights.
 
     It is written to `target`, in the folder of the run, unless it is there. The command began at
     the instant `began_at`, by `time.monotonic`. Raises `OutputDirectoryError`.
@@ -97,7 +96,7 @@ def race(
         with run_lock(work, logger.info), _saying_that_it_goes_on():
             _Race(options, checked, work, began_at).run(target)
         shutil.rmtree(work, ignore_errors=True)
-    return replace(open_model_directory(target, PORT), is_solved=True)
+    return open_model_directory(target, PORT)
 
 
 @contextmanager
@@ -381,14 +380,10 @@ class _Race:
             accuracy_interval=confidence_interval(accuracy, len(hits)),
             strength=final.predicted.strength,
             temperature=temperature,
-            softening=softening(
-                solved.logits(final.features[is_training]) / temperature,
-                targets[is_training],
-                float(losses_of(logits / temperature, targets).mean()),
-            ),
             epochs=0 if is_frozen else self._epochs(plan, final.computed.speed, pool),
         )
-        write_solved_model(target, inputs, solved, temperature, record, probabilities)
+        arrays = RaceArrays(solved.weight / temperature, solved.bias / temperature, probabilities)
+        write_raced_model(target, racer.model, record, arrays)
 
     def _epochs(self, plan: RacePlan, speed: Speed, pool: ImagePool) -> int:
         """Return for how many epochs there is time, by the plan: the same after an interruption."""

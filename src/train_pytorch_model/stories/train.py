@@ -41,6 +41,7 @@ from train_pytorch_model.training.epoch import train_epoch, validate
 from train_pytorch_model.training.plan import Plan, make_plan
 from train_pytorch_model.training.progress import epoch_view, progress_of, show_epoch, show_plan
 from train_pytorch_model.training.saver import EVERY_S, UPLOADED_EVERY_S, NotFiniteError, Saver
+from train_pytorch_model.training.solved_start import solved_weights
 from train_pytorch_model.training.state import BestEpoch, State
 from train_pytorch_model.training.thread_watch import ThreadWatch
 
@@ -120,8 +121,8 @@ def train_and_publish(
                     for record in state.progress.history:
                         if tracker:
                             tracker.log(record)
-                if engine.plan.inputs.model.is_solved and not state.best.is_found:
-                    validate_start(engine, state, batches, saver)
+                if engine.plan.inputs.race and not state.best.is_found:
+                    validate_solved(engine, state, batches, saver)
                 train_epochs(engine, state, batches, saver, run, tracker, limit)
                 examination = examine(engine, state, batches, saver)
 
@@ -147,16 +148,17 @@ def check_stop(run: Run, saver: Saver, stop: StopRequests) -> None:
         raise StoppedError(stop.signal, run.folder.checkpoints, is_saved=saver.unsaved is None)
 
 
-def validate_start(engine: Engine, state: State, batches: Batches, saver: Saver) -> None:
-    """Validate the weights from which training starts, which may remain the best."""
+def validate_solved(engine: Engine, state: State, batches: Batches, saver: Saver) -> None:
+    """Validate the solved classifier of a race, which may remain the best."""
     validation_loader = batches.validation(state, is_last=True)
-    with progress_bar(len(validation_loader), "Validation") as bar:
+    with (
+        solved_weights(engine),
+        progress_bar(len(validation_loader), "Validation") as bar,
+    ):
         for _ in validate(engine, state, validation_loader):
             saver.after_validation_batch()
             bar.advance()
-    state.close_start(engine.network)
-    if engine.plan.inputs.race:
-        engine.soften_head(engine.plan.inputs.race.softening)
+        state.close_start(engine.network)
     saver.after_epoch()
     metrics = state.best.metrics
     paragraph(

@@ -125,12 +125,6 @@ class Engine:
             features = self.model.features(padded)
         return features[: len(images)].to(self.plan.precision.dtype)
 
-    @torch.no_grad()
-    def soften_head(self, factor: float) -> None:
-        """Multiply the last layer by a factor: its predictions stay, and become less sure."""
-        for parameter in self.network.get_submodule(self.plan.head).parameters():
-            parameter.mul_(factor)
-
     def is_finite(self) -> bool:
         """Return whether all weights and statistics are finite. Waits for the device."""
         values = [

@@ -131,8 +131,7 @@ def _prepare_batch_norms(
     if world.is_main:
         images = sample_images(inputs, num_sampled(inputs, batch_size), world).to(world.device)
         if len(images) > 1:  # batch norms may need two
-            if not inputs.model.is_solved:  # for the features as they are
-                batch_norms.blend_statistics(model, images, STATISTICS_FRACTION)
+            batch_norms.blend_statistics(model, images, STATISTICS_FRACTION)
             features = features_of(head, model, images).cpu()
     statistics_of_main = batch_norms.running_statistics(model).cpu()
     features, statistics_of_main = world.broadcast((features, statistics_of_main))

@@ -64,10 +64,6 @@ def _model(plan: Plan) -> str:
     inputs = plan.inputs
     model = inputs.model
     kind = ""
-    if model.is_solved:
-        return (
-            f"{model.architecture}, its last layer solved for {len(inputs.categories)} categories"
-        )
     if model.is_trained:
         kind = "trained "
     elif model.is_pretrained:
@@ -171,8 +167,6 @@ def _frozen_layers(plan: Plan) -> str:
 def _frozen_statistics(plan: Plan) -> str:
     if not plan.has_frozen_statistics:
         return ""
-    if plan.inputs.model.is_solved:
-        return "use frozen pretrained statistics"
     num_sampled = fine_tuning.num_sampled(plan.inputs, plan.config.batch_size)
     return (
         f"use frozen pretrained statistics, moved {fine_tuning.STATISTICS_FRACTION:.0%} towards"

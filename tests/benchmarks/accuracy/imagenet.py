@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -32,16 +33,30 @@ from tests.benchmarks.accuracy.candidates import (
     random_head,
     trivial_augment,
 )
-from tests.benchmarks.accuracy.comparison import Contender, Epoch, Setting, arguments, compare
+from tests.benchmarks.accuracy.comparison import (
+    JUDGED_AT_ONCE,
+    Contender,
+    Epoch,
+    Setting,
+    arguments,
+    compare,
+)
+from tests.benchmarks.accuracy.ours import held_out
+from tests.trainings import Training
 from train_pytorch_model.config.recipe import Recipe
+from train_pytorch_model.image_classifier.classifier import recording_inputs
 from train_pytorch_model.image_classifier.spec import IMAGENET_MEAN, IMAGENET_STD
 from train_pytorch_model.inputs.decide import DEFAULT_SIZE, EARLY_FRACTION, SIDE_MULTIPLE
+from train_pytorch_model.inputs.opening import OpenedInputs
+from train_pytorch_model.quality.folds import stratified_folds
+from train_pytorch_model.quality.solved_classifier import losses_of, out_of_fold, solve
 from train_pytorch_model.training import fine_tuning
 
 STANDS_FOR = (
     "efficientnet_b0"  # the architecture name under which Lite0 is built, with the same head
 )
 GIVEN_MEAN, GIVEN_STD = 127 / 255, 128 / 255  # of the pixels that its weights were trained on
+SOFTENING_STEPS = 20  # of a bisection
 STAGES = (  # expansion, channels, kernel, stride, blocks
     (1, 16, 3, 1, 1),
     (6, 24, 3, 2, 2),
@@ -151,6 +166,61 @@ def small_images_first(setting: Setting) -> Iterator[Epoch]:
     return ours.train(setting, Recipe(precision="float32", early_size=early))
 
 
+def solved_head(training: Training, is_softened: bool = True) -> nn.Module:
+    """Start from the solved classifier of the features, softened or as it is."""
+    inputs = training.plan.inputs
+    engine = training.engine
+    pixels, targets = _pixels_of(inputs)
+    head = engine.network.get_submodule(training.plan.head)
+    features = []
+    engine.network.eval()
+    with torch.inference_mode():
+        for some in torch.split(pixels, JUDGED_AT_ONCE):
+            with recording_inputs(head) as recorded:
+                engine.model(some)
+            features.append(recorded[0].float())
+    values = torch.cat(features).numpy()
+    num_classes = len(inputs.categories)
+    folds = stratified_folds(targets, np.arange(len(targets)), training.plan.config.random_seed)
+    predicted = out_of_fold(values, targets, folds, num_classes)
+    solved = solve(values, targets, num_classes, predicted.strength)
+    factor = 1.0
+    if is_softened:
+        loss = float(losses_of(predicted.logits, targets).mean())
+        factor = softening(solved.logits(values), targets, loss)
+    with torch.no_grad():
+        head.weight.copy_(torch.from_numpy(factor * solved.weight))
+        head.bias.copy_(torch.from_numpy(factor * solved.bias))
+    return engine.network
+
+
+def softening(logits: np.ndarray, targets: np.ndarray, loss: float) -> float:
+    """Return the factor, 0 to 1, at which logits (N, C) with targets (N,) have this mean loss.
+
+    A classifier of more features than images recognizes all that it has learned from, and is sure
+    of it: nothing is left of their gradients. With the loss that it has on other images, training
+    goes on from it. The factor is 1 if the loss is higher anyway.
+    """
+    low, high = 0.0, 1.0
+    if losses_of(logits, targets).mean() >= loss:
+        return high
+    for _ in range(SOFTENING_STEPS):
+        middle = (low + high) / 2
+        if losses_of(middle * logits, targets).mean() > loss:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _pixels_of(inputs: OpenedInputs) -> tuple[Tensor, np.ndarray]:
+    """Return the pixels (N, 3, H, W), uint8, and the targets (N,) of the training images."""
+    pixels, targets = held_out(
+        replace(inputs, validation=inputs.training), inputs.framing, torch.device("cpu")
+    )
+    return pixels, targets.numpy()
+
+
 CONTENDERS = (
     Contender("ours, at its defaults, float32", train),
     *peers.CONTENDERS[1:],
@@ -203,6 +273,13 @@ CONTENDERS = (
                 replace(peers.TORCHVISION, trains_head_only=True, transform=None),
             ),
         )
+    ),
+    Contender(
+        "from the solved classifier, softened", functools.partial(train, prepare=solved_head)
+    ),
+    Contender(
+        "from the solved classifier",
+        functools.partial(train, prepare=functools.partial(solved_head, is_softened=False)),
     ),
 )
 

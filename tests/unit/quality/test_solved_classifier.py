@@ -7,13 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from train_pytorch_model.quality.folds import stratified_folds
-from train_pytorch_model.quality.solved_classifier import (
-    STRENGTHS,
-    losses_of,
-    out_of_fold,
-    softening,
-    solve,
-)
+from train_pytorch_model.quality.solved_classifier import STRENGTHS, losses_of, out_of_fold, solve
 
 
 def clouds(count: int, width: int = 6, distance: float = 1.5) -> tuple[np.ndarray, np.ndarray]:
@@ -120,16 +114,3 @@ def test_one_fold_is_refused() -> None:
     features, targets = clouds(9)
     with pytest.raises(ValueError, match="in 1 fold only"):
         out_of_fold(features, targets, np.zeros(9, np.int64), 3)
-
-
-def test_softened_logits_have_the_loss_of_other_images() -> None:
-    features, targets = clouds(30, width=80)
-    logits = solve(features, targets, 3, STRENGTHS[-1]).logits(features)
-    assert losses_of(logits, targets).mean() < 0.1
-    factor = softening(logits, targets, 0.8)
-    assert 0 < factor < 0.5
-    assert losses_of(factor * logits, targets).mean() == pytest.approx(0.8, abs=1e-4)
-
-
-def test_logits_of_a_higher_loss_are_not_softened() -> None:
-    assert softening(np.zeros((30, 3)), np.arange(30) % 3, 0.5) == 1

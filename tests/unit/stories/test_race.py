@@ -5,6 +5,7 @@ import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +19,12 @@ from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.errors import OutputDirectoryError, ParameterError
 from train_pytorch_model.formats.model_directory import open_model_directory
-from train_pytorch_model.formats.race_record import RaceRecord, read_predictions, read_race
+from train_pytorch_model.formats.race_record import RaceRecord, read_race, read_race_arrays
 from train_pytorch_model.formats.run_folder import UNTRAINED
 from train_pytorch_model.formats.trained_directory import differences
 from train_pytorch_model.inference.features import FeatureExtractor, Features
 from train_pytorch_model.machine.stop_requests import StopRequests
-from train_pytorch_model.publishing.solved_model import write_solved_model
+from train_pytorch_model.publishing.raced_model import write_raced_model
 from train_pytorch_model.stories import race as race_story
 from train_pytorch_model.stories.fit import Fitted, fit
 from train_pytorch_model.stories.init_model import initialize
@@ -173,15 +174,15 @@ def solved(photographs: Path, candidates: tuple[str, ...]) -> Iterator[Path]:
     frozen = Recipe(image_size=32, freeze_backbone=True)
     options = options_for(candidates, photographs.parent / "solved/model", frozen)
     kept: dict[str, np.ndarray] = {}
-    write = write_solved_model
+    write = write_raced_model
     with pytest.MonkeyPatch.context() as patch:
 
         def writing(target: Path, *args: object) -> None:
             write(target, *args)  # type: ignore[arg-type]
-            kept["probabilities"] = read_predictions(target)
+            kept["probabilities"] = read_race_arrays(target).probabilities
             kept["name"] = np.array(target.name.startswith(UNTRAINED))
 
-        patch.setattr(race_story, "write_solved_model", writing)
+        patch.setattr(race_story, "write_raced_model", writing)
         yield run(photographs, options).model
     assert kept["probabilities"].shape == (24, 3)
     assert kept["probabilities"].sum(axis=1) == pytest.approx(1, abs=1e-5)
@@ -195,6 +196,23 @@ def test_without_time_for_an_epoch_the_solved_classifier_is_the_model(solved: Pa
     assert "The time was up" not in report
     metrics = json.loads((solved / "evaluation/metrics.json").read_text())
     assert metrics["accuracy"] == 1  # colours are easy
+
+
+def test_after_a_race_training_is_what_it_is_without_one(photographs: Path, tmp_path: Path) -> None:
+    candidate = tmp_path / "candidate"
+    initialize(ModelOptions(architecture=TINY, recipe=SMALL), 0, candidate)
+    raced = options_for((str(candidate),), tmp_path / "raced")
+    plain = replace(raced, minutes=None, candidates=(), architecture=TINY, from_scratch=True)
+    plain = replace(plain, output=tmp_path / "plain")
+    records = [metrics_of(run(photographs, options).model) for options in (raced, plain)]
+    assert records[0] == records[1]
+
+
+def metrics_of(model: Path) -> list[float]:
+    """Return the training and validation losses of all epochs."""
+    rows = [json.loads(line) for line in (model / "metrics.jsonl").read_text().splitlines()]
+    assert len(rows) == 2
+    return [row[name] for row in rows for name in ("Train loss", "Valid loss")]
 
 
 def test_a_model_that_knows_the_images_is_left_out(
