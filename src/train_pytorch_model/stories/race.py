@@ -69,6 +69,7 @@ from train_pytorch_model.quality.solved_classifier import (
 )
 from train_pytorch_model.stories.init_model import initialize
 from train_pytorch_model.stories.race_candidates import PORT, Opened, Racer, open_candidates
+from train_pytorch_model.training.precision import choose_precision
 
 MORE_TIMED = 8 * IMAGES_AT_ONCE  # of a fast candidate
 MAX_RACED = 20_000  # images: more tell no more about networks
@@ -380,13 +381,14 @@ class _Race:
             accuracy_interval=confidence_interval(accuracy, len(hits)),
             strength=final.predicted.strength,
             temperature=temperature,
-            epochs=0 if is_frozen else self._epochs(plan, final.computed.speed, pool),
+            epochs=0 if is_frozen else self._epochs(plan, final.computed.speed, pool, inputs),
         )
         arrays = RaceArrays(solved.weight / temperature, solved.bias / temperature, probabilities)
         write_raced_model(target, racer.model, record, arrays)
 
-    def _epochs(self, plan: RacePlan, speed: Speed, pool: ImagePool) -> int:
+    def _epochs(self, plan: RacePlan, speed: Speed, pool: ImagePool, inputs: OpenedInputs) -> int:
         """Return for how many epochs there is time, by the plan: the same after an interruption."""
+        precision = choose_precision(inputs.recipe.precision, self._world.device)
         num_validation = len(pool) - pool.num_training
         before_s = plan.elapsed_s + race_s(plan, len(pool.categories))
         after_s = finishing_s(speed.image_s, 2 * num_validation)
@@ -395,7 +397,8 @@ class _Race:
             speed.image_s,
             pool.num_training,
             num_validation,
-            self._options.parameters.epochs,
+            is_mixed=precision.dtype != torch.float32,
+            most=self._options.parameters.epochs,
         )
 
 

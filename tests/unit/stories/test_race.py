@@ -200,7 +200,7 @@ def test_without_time_for_an_epoch_the_solved_classifier_is_the_model(solved: Pa
 
 def test_after_a_race_training_is_what_it_is_without_one(photographs: Path, tmp_path: Path) -> None:
     candidate = tmp_path / "candidate"
-    initialize(ModelOptions(architecture=TINY, recipe=SMALL), 0, candidate)
+    initialize(ModelOptions(architecture=TINY, recipe=SMALL), 1, candidate)
     raced = options_for((str(candidate),), tmp_path / "raced")
     plain = replace(raced, minutes=None, candidates=(), architecture=TINY, from_scratch=True)
     plain = replace(plain, output=tmp_path / "plain")
