@@ -103,12 +103,12 @@ def folds_s(num_categories: int) -> float:
     return FOLDS_S * MAX_COMPONENTS * num_categories
 
 
-def race_s(plan: RacePlan, num_categories: int) -> float:
-    """Return how long a race takes by its plan, if its slowest candidate wins."""
+def race_s(plan: RacePlan, num_categories: int, winner: Speed) -> float:
+    """Return how long a race takes by its plan, if this candidate wins."""
     solved_s = folds_s(num_categories)
     raced_s = sum(speed.image_s + solved_s for speed in plan.candidates) * plan.num_raced
     rest = plan.num_solved - plan.num_raced
-    return raced_s + rest * (plan.candidates[-1].image_s + solved_s)
+    return raced_s + rest * (winner.image_s + solved_s)
 
 
 def finishing_s(image_s: float, num_held_out: int) -> float:

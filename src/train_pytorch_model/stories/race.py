@@ -390,7 +390,7 @@ class _Race:
         """Return for how many epochs there is time, by the plan: the same after an interruption."""
         precision = choose_precision(inputs.recipe.precision, self._world.device)
         num_validation = len(pool) - pool.num_training
-        before_s = plan.elapsed_s + race_s(plan, len(pool.categories))
+        before_s = plan.elapsed_s + race_s(plan, len(pool.categories), speed)
         after_s = finishing_s(speed.image_s, 2 * num_validation)
         return epochs_within(
             self._seconds - before_s - after_s,
