@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import forkserver
 from pathlib import Path
+from threading import Barrier
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from PIL import Image
 from tests.faults import faulty_decoder
 from tests.logs import warnings_in
@@ -223,8 +225,14 @@ def test_the_death_of_the_server_costs_no_image(tmp_path: Path) -> None:
     # By the process that it has forked before.
     assert (these.decode(path, 8) == decode_pixels(path, 8)).all()
     # By processes of another server.
+    together = Barrier(4)
+
+    def decode(_: int) -> NDArray[np.uint8]:
+        together.wait()
+        return these.decode(path, 8)
+
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: these.decode(path, 8), range(8)))
+        found = list(pool.map(decode, range(8)))
     assert all((pixels == decode_pixels(path, 8)).all() for pixels in found)
     assert len(pids(these)) > 1
     these.close()
