@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="time a compiled step as well")
     parser.add_argument("--sizes", type=int, nargs="*", help="in px, for a table of many networks")
     parser.add_argument("--architectures", nargs="+", help="of that table")
+    parser.add_argument("--batch-size", type=int, default=BATCH_SIZE, help="of that table")
     add_avx2(parser)
     chosen = parser.parse_args()
     if chosen.avx2:
@@ -44,7 +45,8 @@ def main() -> None:
         from tests.benchmarks.step_sizes import ARCHITECTURES, SIZES, show_sizes
 
         names = chosen.architectures or ARCHITECTURES
-        show_sizes(names, chosen.sizes or SIZES, dtype, chosen.repeats)
+        sizes = chosen.sizes or SIZES
+        show_sizes(names, sizes, chosen.batch_size, dtype, chosen.repeats)
         return
     contiguous = make_step(chosen.architecture, chosen.image_size, False, torch.float32)
     ours = make_step(chosen.architecture, chosen.image_size, True, dtype)

@@ -8,12 +8,15 @@ of the others are zeros. On maps of up to 2 x 2 a matrix product is faster as we
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+
+if TYPE_CHECKING:
+    from train_pytorch_model.networks.unmet_weights import UnmetWeights
 
 # Milliseconds of a forward and a backward pass of 16 images, channels-last in oneDNN and as a
 # matrix product, on one core of an AMD EPYC: `python -m tests.benchmarks.small_maps`.
@@ -85,6 +88,13 @@ class Meeting:
         return all(self.rows.is_met) and all(self.columns.is_met)
 
     @property
+    def is_of_computed(self) -> bool:
+        """Return whether all weights that are computed meet pixels."""
+        computed = (self.rows.is_met[self.rows.first : self.rows.stop],)
+        computed += (self.columns.is_met[self.columns.first : self.columns.stop],)
+        return all(map(all, computed))
+
+    @property
     def num_weights(self) -> int:
         """Return how many weights of a filter are computed for each channel."""
         return self.rows.num_weights * self.columns.num_weights
@@ -135,17 +145,19 @@ class SmallMapConv2d(nn.Conv2d):
     kernel_size: tuple[int, int]
     stride: tuple[int, int]
     dilation: tuple[int, int]
+    unmet: "UnmetWeights | None" = None
+    """What the optimizer does to weights that meet no pixel, if it does so later."""
 
     def forward(self, input: Tensor) -> Tensor:
         meeting = meeting_of(
             *input.shape[-2:], self.kernel_size, self.stride, self.padding, self.dilation
         )
+        if self.unmet:
+            self.unmet.prepare_for(meeting)
         is_product = self._is_product_faster(meeting)
         if meeting.is_of_all and not is_product:
             return super().forward(input)
-        weight = self.weight
-        if not meeting.is_of_all:
-            weight = ComputedWeights.apply(weight, meeting)
+        weight: Tensor = self.weight if meeting.is_of_all else self._computed_weights(meeting)
         if is_product:
             images = _in_precision(input)
             matrix: Tensor = MatrixProduct.apply(images, weight, self.bias, meeting)
@@ -154,6 +166,15 @@ class SmallMapConv2d(nn.Conv2d):
             return matrix.view(len(images), *positions, len(weight)).permute(0, 3, 1, 2)
         padded = F.pad(input, meeting.padding)
         return F.conv2d(padded, weight, self.bias, self.stride, 0, self.dilation, self.groups)
+
+    def _computed_weights(self, meeting: Meeting) -> Tensor:
+        is_trained = self.weight.requires_grad and torch.is_grad_enabled()
+        if self.unmet and is_trained and meeting.is_of_computed:
+            met = self.unmet.met_by(meeting)
+            if met is not None:
+                return met
+        computed: Tensor = ComputedWeights.apply(self.weight, meeting)
+        return computed
 
     def _is_product_faster(self, meeting: Meeting) -> bool:
         if self.groups > 1 or not 0 < meeting.num_positions <= MAX_POSITIONS:

@@ -1,11 +1,16 @@
 """SGD of channels-last weights on a CPU."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import SGD
 from torch.optim.sgd import sgd
+
+from train_pytorch_model.networks.small_maps import SmallMapConv2d
+from train_pytorch_model.networks.unmet_weights import UnmetWeights
 
 
 class ChannelsLastSGD(SGD):
@@ -16,11 +21,36 @@ class ChannelsLastSGD(SGD):
     buffer from the beginning.
     """
 
+    unmet: Mapping[nn.Parameter, UnmetWeights] = MappingProxyType({})
+    """Of convolutions, what waits to be done to weights that meet no pixel."""
+
+    def delay_unmet(self, network: nn.Module) -> None:
+        """Update weights that meet no pixel when `apply_delayed` is called, not in each step."""
+        self.unmet = {
+            layer.weight: UnmetWeights(layer, self.state[layer.weight]["momentum_buffer"])
+            for layer in network.modules()
+            if isinstance(layer, SmallMapConv2d) and layer.weight in self.state
+        }
+
+    def apply_delayed(self) -> None:
+        """Let all weights be what they should be after the steps taken."""
+        for unmet in self.unmet.values():
+            unmet.apply()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        super().zero_grad(set_to_none)
+        for unmet in self.unmet.values():
+            unmet.met = None
+
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Update the parameters that have gradients."""
         assert closure is None, "losses are computed elsewhere"
         for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter in self.unmet:
+                    decay, momentum = group["weight_decay"], group["momentum"]
+                    self.unmet[parameter].step(group["lr"], decay, momentum)
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
             sgd(
                 [_in_memory_order(parameter, parameter) for parameter in parameters],

@@ -17,6 +17,7 @@ from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.classifier import Normalize
 from train_pytorch_model.networks import batch_norms, build, frozen_backbone, initialize
 from train_pytorch_model.networks.cpu_convolutions import adapt_to_cpu
+from train_pytorch_model.training.channels_last_sgd import ChannelsLastSGD
 from train_pytorch_model.training.cuda_graph_step import CudaGraphStep, can_be_captured
 from train_pytorch_model.training.fine_tuning import (
     LearningRateFactors,
@@ -98,6 +99,11 @@ class Engine:
         batch_norms.set_training_mode(self.network)
         if isinstance(self.take_step, CudaGraphStep):
             self.take_step.remaining_steps = self.plan.remaining_steps(epoch, steps_done)
+
+    def end_training(self) -> None:
+        """Let the weights be those after the steps of an epoch."""
+        if isinstance(self.optimizer, ChannelsLastSGD):
+            self.optimizer.apply_delayed()
 
     def randomize(self, batch: Batch, epoch: int, step: int) -> Batch:
         """Seed the randomness of a step, dropout and CutMix, and apply CutMix.
@@ -184,6 +190,8 @@ def start_engine(plan: Plan, max_micro_batch: int | None = None) -> Engine:
     if whitening is not None:
         assert isinstance(head, nn.Linear)
         whitening.to(world.device).attach(optimizer, head)
+    if isinstance(optimizer, ChannelsLastSGD) and world.size == 1:  # DDP averages all gradients
+        optimizer.delay_unmet(network)
     scaler = plan.precision.scaler(world.device)
 
     # The step. All processes begin with rank 0's weights; trials leave the network as it was.

@@ -55,6 +55,7 @@ def train_epoch(
             progress.waited_s = waited_before_s + train_loader.waited_s
             yield output.loss_sum, reports.after_step(lr)
 
+    engine.end_training()
     last_step = max(0, progress.steps_done - 1)
     last_lr = plan.learning_rate(progress.epoch, last_step, progress.lr_factor)
     state.trained = reports.read_later(last_lr)()

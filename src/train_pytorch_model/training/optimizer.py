@@ -11,6 +11,7 @@ from torch.optim import SGD, AdamW, Optimizer
 
 from train_pytorch_model.config.recipe import DecidedRecipe
 from train_pytorch_model.networks.batch_norms import batch_norms
+from train_pytorch_model.networks.unmet_weights import apply_steps
 from train_pytorch_model.training.channels_last_sgd import ChannelsLastSGD
 
 OptimizerName = Literal["sgd", "adamw"]
@@ -127,6 +128,28 @@ def momentum_of(optimizer: Optimizer, network: nn.Module) -> dict[str, Tensor]:
         for key, tensor in optimizer.state[parameter].items():
             tensors[name if key == "momentum_buffer" else f"{name}.{key}"] = tensor
     return tensors
+
+
+def delayed_of(optimizer: Optimizer, network: nn.Module) -> dict[str, Tensor]:
+    """Return the steps that wait to be applied to weights, by the names of these."""
+    if not isinstance(optimizer, ChannelsLastSGD):
+        return {}
+    return {
+        name: optimizer.unmet[parameter].steps
+        for name, parameter in network.named_parameters()
+        if parameter in optimizer.unmet and optimizer.unmet[parameter].is_any_waiting
+    }
+
+
+def restore_delayed(optimizer: Optimizer, network: nn.Module, steps: Mapping[str, Tensor]) -> None:
+    """Let steps wait that `delayed_of` has returned; another optimizer applies them."""
+    for name, waiting in steps.items():
+        parameter = network.get_parameter(name)
+        if isinstance(optimizer, ChannelsLastSGD) and parameter in optimizer.unmet:
+            optimizer.unmet[parameter].wait(waiting)
+        else:
+            momentum = optimizer.state[parameter]["momentum_buffer"]
+            apply_steps(waiting.to(parameter.device), parameter, momentum)
 
 
 def set_learning_rate(optimizer: Optimizer, lr: float | Tensor) -> None:

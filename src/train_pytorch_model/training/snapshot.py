@@ -20,11 +20,11 @@ from train_pytorch_model.training.checkpoint_files import Checkpoint
 from train_pytorch_model.training.engine import Engine
 from train_pytorch_model.training.margins import merge
 from train_pytorch_model.training.metrics import Metrics
-from train_pytorch_model.training.optimizer import momentum_of
+from train_pytorch_model.training.optimizer import delayed_of, momentum_of, restore_delayed
 from train_pytorch_model.training.state import VERSION, Progress, State, copy_to_cpu
 
 # Prefixes of the tensors that are the same on all processes.
-SHARED = ("network.", "momentum.", "best.")
+SHARED = ("network.", "momentum.", "delayed.", "best.")
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class Snapshot:
     """A copy of engine and state on the CPU, as one process has them."""
 
     values: Mapping[str, Any]
-    shared: Mapping[str, Tensor]  # the same on all processes: network, momentum, the best epoch
+    # The same on all processes: network, momentum, steps that wait, the best epoch.
+    shared: Mapping[str, Tensor]
     local: Mapping[str, Tensor]  # of this process: statistics between validations, `State.tensors`
 
 
@@ -42,6 +43,7 @@ def take_snapshot(engine: Engine, state: State) -> Snapshot:
     shared = {
         **_prefixed("network.", network.state_dict()),
         **_prefixed("momentum.", momentum_of(engine.optimizer, network)),
+        **_prefixed("delayed.", delayed_of(engine.optimizer, network)),
         **_prefixed("best.", state.best.weights),
     }
     local = {"statistics": running_statistics(network), **state.tensors()}
@@ -60,6 +62,7 @@ def restore(engine: Engine, state: State, snapshot: Snapshot, rolls_back: bool =
     for name, momentum in momentum_of(engine.optimizer, network).items():
         # In place, because CUDA graphs hold its address.
         momentum.copy_(snapshot.shared[f"momentum.{name}"])
+    restore_delayed(engine.optimizer, network, _part(snapshot.shared, "delayed."))
     if snapshot.values["scaler"]:  # empty if that run did not use float16
         engine.scaler.load_state_dict(snapshot.values["scaler"])
     set_running_statistics(network, snapshot.local["statistics"])
@@ -87,7 +90,12 @@ def check(engine: Engine, checkpoint: Checkpoint) -> None:
         **_prefixed("momentum.", momentum_of(engine.optimizer, engine.network)),
         "margins": torch.empty(2, 3, num_images, dtype=torch.int32),
     }
-    known = needed | _prefixed("best.", network)
+    steps = {
+        name: torch.empty(*tensor.shape[2:], 2, 2, dtype=torch.float64)
+        for name, tensor in network.items()
+        if tensor.ndim == 4
+    }
+    known = needed | _prefixed("best.", network) | _prefixed("delayed.", steps)
     for name, tensor in checkpoint.tensors.items():
         if not name.startswith((*SHARED, "margins")):
             continue

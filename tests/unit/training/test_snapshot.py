@@ -5,10 +5,13 @@ import json
 import pytest
 import torch
 from tests.snapshots import alone, everything, snapshot_of, start, train, trained
+from tests.trainings import ALONE, Training
 
+from train_pytorch_model.networks.cpu_convolutions import adapt_to_cpu
+from train_pytorch_model.training.channels_last_sgd import ChannelsLastSGD
 from train_pytorch_model.training.metrics import Metrics
-from train_pytorch_model.training.optimizer import OptimizerName, momentum_of
-from train_pytorch_model.training.snapshot import Snapshot, restore
+from train_pytorch_model.training.optimizer import OptimizerName, delayed_of, momentum_of
+from train_pytorch_model.training.snapshot import Snapshot, check, gather, restore, scatter
 
 
 @pytest.mark.parametrize("is_from_a_file", [False, True])
@@ -90,3 +93,31 @@ def test_a_single_non_finite_value_is_found_in_weights_and_statistics(value: flo
     with torch.no_grad():
         next(engine.network.parameters())[1, 2, 0, 1] = value
     assert not engine.is_finite()
+
+
+def test_steps_that_wait_for_all_weights_to_be_needed_go_through_a_checkpoint() -> None:
+    training, other = delaying(), delaying()
+    steps = torch.randn(3, 3, 2, 2, dtype=torch.float64)
+    weight = training.engine.network.get_parameter("0.weight")
+    training.engine.optimizer.unmet[weight].wait(steps)  # type: ignore[attr-defined]
+    checkpoint = gather(snapshot_of(training), ALONE)
+    assert checkpoint
+    check(other.engine, checkpoint)
+    snapshot = scatter(checkpoint, ALONE)
+    assert snapshot
+    restore(other.engine, other.state, snapshot)
+    found = delayed_of(other.engine.optimizer, other.engine.network)
+    assert found.keys() == {"0.weight"}
+    assert torch.equal(found["0.weight"], steps)
+
+    restore(other.engine, other.state, snapshot_of(delaying()))
+    assert not delayed_of(other.engine.optimizer, other.engine.network)
+
+
+def delaying() -> Training:
+    training = start()
+    optimizer, network = training.engine.optimizer, training.engine.network
+    assert isinstance(optimizer, ChannelsLastSGD)
+    adapt_to_cpu(network)
+    optimizer.delay_unmet(network)
+    return training
