@@ -10,6 +10,7 @@ file and the decision are needed, so that the table can be written by hand. A ca
 called like a decision is written `category:discarded`.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ FILE_COLUMNS = ("file", "file_name", "filename", "path", "image", "column 1")
 DECISION_COLUMNS = ("decision", "category", "label", "class", "column 2")
 SHA256_LENGTH = 64
 SHOWN_COLUMNS = 8
+ESCAPED_BYTE = re.compile(r"\\u(dc[89a-f][0-9a-f])")
 
 
 @dataclass(frozen=True)
@@ -115,8 +117,11 @@ def _is_image_name(cell: str) -> bool:
 
 
 def _file_name(cell: str) -> str:
-    """Return a name with the separators of the data set, as of a table made on Windows."""
-    name = cell.removeprefix("./")
+    """Return a name with the separators of the data set, as of a table made on Windows.
+
+    Bytes that are no text, which `csv_text` escapes, are what they were.
+    """
+    name = ESCAPED_BYTE.sub(lambda found: chr(int(found[1], 16)), cell.removeprefix("./"))
     return name if "/" in name else name.replace("\\", "/")
 
 

@@ -20,6 +20,7 @@ HOSTILE = [
     Correction("daisy/1.jpg", SHA256, "daisy", "tulip", "me", "2026-01-02"),
     Correction('a,"b";\n<script>.jpg', "", "", "not sure"),
     Correction("=1+1.png", "", "=daisy", "discarded"),
+    Correction("caf\udce9.png", "", "", "tulip"),  # bytes that are no text
     Correction("日本/é.png", "", "日本", "category:discarded"),
 ]
 
