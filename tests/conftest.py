@@ -26,10 +26,8 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup ignores this one
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return three workers for two cores, since many tests wait for processes; each needs up to
-    3 GB.
-    """
-    return max(1, min(usable_cores() * 3 // 2, available_memory() // (3 << 30)))
+    """Return two workers a core, since many tests wait for processes; each needs up to 3 GB."""
+    return max(1, min(usable_cores() * 2, available_memory() // (3 << 30)))
 
 
 def pytest_configure(config: pytest.Config) -> None:
