@@ -90,9 +90,9 @@ class Meeting:
     @property
     def is_of_computed(self) -> bool:
         """Return whether all weights that are computed meet pixels."""
-        computed = (self.rows.is_met[self.rows.first : self.rows.stop],)
-        computed += (self.columns.is_met[self.columns.first : self.columns.stop],)
-        return all(map(all, computed))
+        rows, columns = self.rows, self.columns
+        are_rows_met = rows.is_met[rows.first : rows.stop]
+        return all(are_rows_met) and all(columns.is_met[columns.first : columns.stop])
 
     @property
     def num_weights(self) -> int:

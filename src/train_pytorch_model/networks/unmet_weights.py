@@ -9,7 +9,7 @@ of 32 px, 25 of 45 MB of weights wait: that saves a quarter of a step.
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 if TYPE_CHECKING:
     from train_pytorch_model.networks.small_maps import Meeting, SmallMapConv2d
@@ -20,7 +20,7 @@ class UnmetWeights:
 
     def __init__(self, convolution: "SmallMapConv2d", momentum: Tensor) -> None:
         """Gradients of this convolution's weights go to `met` from now on, where some are unmet."""
-        self.weight: nn.Parameter = convolution.weight
+        self.weight = convolution.weight
         self.momentum = momentum
         height, width = convolution.kernel_size
         self._none = torch.eye(2, dtype=torch.float64).expand(height, width, 2, 2)
@@ -33,7 +33,7 @@ class UnmetWeights:
         self._is_unmet = torch.zeros(height, width, dtype=torch.bool)  # at that meeting
         self.is_any_waiting = False  # whether the weights are not what they should be
         convolution.unmet = self
-        convolution.register_load_state_dict_pre_hook(self._forget)
+        convolution.register_load_state_dict_pre_hook(self._forget)  # type: ignore[no-untyped-call]
 
     def wait(self, steps: Tensor) -> None:
         """Let these steps wait, of the same weights."""

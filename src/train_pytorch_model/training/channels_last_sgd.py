@@ -21,7 +21,7 @@ class ChannelsLastSGD(SGD):
     buffer from the beginning.
     """
 
-    unmet: Mapping[nn.Parameter, UnmetWeights] = MappingProxyType({})
+    unmet: Mapping[Tensor, UnmetWeights] = MappingProxyType({})
     """Of convolutions, what waits to be done to weights that meet no pixel."""
 
     def delay_unmet(self, network: nn.Module) -> None:

@@ -25,7 +25,8 @@ def network_of(dtype: torch.dtype = torch.float64) -> nn.Module:
     """On images of 1 x 1 the middle of each filter meets a pixel; of 2 x 2, all do."""
     torch.manual_seed(0)
     layers = (nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(inplace=True), nn.Conv2d(4, 5, 3, padding=1))
-    network = nn.Sequential(*layers).to(dtype, memory_format=torch.channels_last)
+    network = nn.Sequential(*layers).to(dtype)
+    network.to(memory_format=torch.channels_last)
     adapt_to_cpu(network)
     return network
 
