@@ -17,6 +17,7 @@ from train_pytorch_model.config.given_values import path_of, typed_values
 from train_pytorch_model.config.keyword_options import set_signature
 from train_pytorch_model.config.options import options_in
 from train_pytorch_model.config.table_options import TableOptions
+from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats.outputs import check_output
 from train_pytorch_model.formats.reading import META, MalformedFileError
 from train_pytorch_model.formats.replacing import EVALUATED
@@ -206,6 +207,11 @@ class Model:
 
         if isinstance(tables, str | os.PathLike | pd.DataFrame):
             tables = [tables]
+        if not isinstance(tables, Iterable):
+            raise ParameterError(
+                "`tables` should be the path of a directory that `score` has written, a DataFrame,"
+                f" or several of them; it is {tables!r}."
+            )
         parts = [
             table if isinstance(table, pd.DataFrame) else path_of("tables", table)
             for table in tables

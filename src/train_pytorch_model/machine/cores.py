@@ -27,14 +27,19 @@ def usable_cores() -> int:
     return max(1, math.ceil(min(len(_affinity()), _cgroup_quota())))
 
 
-def in_threads(function: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
-    """Yield the results for all items in order, computed by a thread for each core."""
+def in_threads(
+    function: Callable[[T], U], items: Sequence[T], at_once: int = ITEMS_AT_ONCE
+) -> Iterator[U]:
+    """Yield the results for all items in order, computed by a thread for each core.
+
+    A thread takes so many `at_once`.
+    """
 
     def compute(task: Sequence[T]) -> list[U]:
         return [function(item) for item in task]
 
     # One future for many items: each takes 1 kB.
-    tasks = [items[start : start + ITEMS_AT_ONCE] for start in range(0, len(items), ITEMS_AT_ONCE)]
+    tasks = [items[start : start + at_once] for start in range(0, len(items), at_once)]
     with ThreadPoolExecutor(usable_cores()) as pool:
         for results in pool.map(compute, tasks):
             yield from results

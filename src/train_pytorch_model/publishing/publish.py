@@ -9,6 +9,8 @@ from shutil import disk_usage, rmtree
 from typing import Any
 
 import msgspec
+import numpy as np
+import torch
 from torch import Tensor
 
 from train_pytorch_model.datasets.one_folder import Parts
@@ -37,6 +39,7 @@ from train_pytorch_model.formats.writing import (
     write_json,
     write_yaml,
 )
+from train_pytorch_model.image_classifier.classifier import ImageClassifier
 from train_pytorch_model.image_classifier.colours import MAX_WHITE
 from train_pytorch_model.image_classifier.predictions import KNOWN, known_json
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
@@ -45,9 +48,10 @@ from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.inputs.unreadable_images import UNREADABLE_IMAGES, UnreadableImage
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.publishing.examine import Examination
+from train_pytorch_model.publishing.falls import images_of_each
 from train_pytorch_model.publishing.model_card import write_mlflow_model
 from train_pytorch_model.publishing.run import Run
-from train_pytorch_model.publishing.validation_histograms import validation_histograms
+from train_pytorch_model.publishing.validation_histograms import Trial, validation_histograms
 from train_pytorch_model.quality.perceptual_hash import IMAGE_HASHES
 from train_pytorch_model.training.plan import Plan
 from train_pytorch_model.training.state import State
@@ -159,7 +163,10 @@ def _build(root: Path, plan: Plan, state: State, examination: Examination | None
         writing.write_csv(root / UNREADABLE_IMAGES, rows)
     trained_directory.write_metrics(root / trained_directory.METRICS, state.progress.history)
     if examination:
-        _write_examination(root, examination, inputs)
+        _write_examination(root, examination)
+        if len(examination.energies):
+            trial = _trial(root, plan, state, spec)
+            _write_histograms(root, examination, spec, trial)
     return meta
 
 
@@ -212,16 +219,40 @@ def _write_spec(root: Path, inputs: TrainingInputs, spec: ClassifierSpec) -> dic
     )
 
 
-def _write_examination(root: Path, examination: Examination, inputs: TrainingInputs) -> None:
+def _write_examination(root: Path, examination: Examination) -> None:
     """Write what later tells whether images are like those of the training, and the tables."""
     if len(examination.energies):
         (root / KNOWN).write_text(known_json(examination.energies), encoding="ascii")
-        histograms = validation_histograms(examination.evaluated, examination.energies, inputs.spec)
-        (root / HISTOGRAMS).write_bytes(msgspec.json.encode(histograms))
     for name, table in examination.tables.items():
         (root / name).write_text(table, encoding="utf-8")
     if examination.training_hashes.any():
         (root / IMAGE_HASHES).write_bytes(examination.training_hashes.tobytes())
+
+
+def _write_histograms(
+    root: Path, examination: Examination, spec: ClassifierSpec, trial: Trial | None
+) -> None:
+    """Write what the validation images were like, and how the model copes with worse ones."""
+    try:
+        histograms = validation_histograms(examination.evaluated, examination.energies, spec, trial)
+    except torch.OutOfMemoryError:  # the estimated accuracy is a guess then
+        histograms = validation_histograms(examination.evaluated, examination.energies, spec, None)
+    (root / HISTOGRAMS).write_bytes(msgspec.json.encode(histograms))
+
+
+def _trial(root: Path, plan: Plan, state: State, spec: ClassifierSpec) -> Trial | None:
+    """Return how degraded images are tried on the model in a directory; None if that is dear."""
+    number = images_of_each(plan, len(state.progress.history))
+    if not number:
+        return None
+    device = plan.world.device
+    classifier = ImageClassifier.load(spec, root / MODEL, device)
+
+    def predict(frames: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        with plan.precision.autocast(device):  # as fast as the training
+            return classifier.predict(frames)
+
+    return Trial(predict, number)
 
 
 def _write_report(root: Path, report: str) -> None:

@@ -1,16 +1,13 @@
-"""Whether images are like those of a model's validation, and how accurate it is without labels.
+"""Whether images are like those of a model's validation.
 
 Each feature of the images is compared with a histogram by two tests: of the ranks (Mann and Whitney
-1947), which finds that values are higher or lower, and of the distributions (Smirnov 1939). A few
-images that are unlike all others show in neither, but in Fisher's exact test of how many are beyond
-nearly all validation images. The predicted categories are compared by the chi-squared test. No test
-depends on units, or on how values are distributed; Holm's correction (1979) keeps the probability
-that any of them is a false alarm at `FALSE_ALARMS`.
-
-The accuracy is estimated as the fraction of images whose confidence is at least that which as many
-validation images had as were right (Garg et al. 2022, Leveraging Unlabeled Data to Predict
-Out-of-Distribution Performance). If hardly any was wrong, that confidence is a matter of chance:
-the accuracy is then estimated to have changed as the mean confidence has (Guillory et al. 2021).
+1947), which finds that values are higher or lower, and of the distributions (Smirnov 1939). Where
+only some of the images are worse, energies and confidences show it better in a test of Savage's
+scores (1956), which weighs the ranks by how unlike the validation images they are; and a few images
+that are unlike all others in Fisher's exact test of how many are beyond nearly all of them. The
+predicted categories are compared by the chi-squared test. No test depends on units, or on how
+values are distributed; Holm's correction (1979) keeps the probability that any of them is a false
+alarm at `FALSE_ALARMS`. As the tests agree with each other mostly, it is lower by far.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,14 +24,14 @@ from train_pytorch_model.formats.histograms import (
 from train_pytorch_model.formats.listing import evenly_spaced
 from train_pytorch_model.formats.seen_images import CONFIDENCE
 from train_pytorch_model.image_classifier.predictions import ENERGY
+from train_pytorch_model.quality.estimated_accuracy import estimate_accuracy
 
-FALSE_ALARMS = 0.001  # of all checks of images that are like the validation images, at most
+FALSE_ALARMS = 0.005  # of all checks of images that are like the validation images, at most
 MIN_IMAGES = 20  # of fewer, tests say nothing
 NUM_BINS = 20
-MIN_MISTAKES = 12  # in the validation, for the confidence that tells right from wrong
 MIN_EXPECTED = 5.0  # images of a category, for the chi-squared test: rarer ones are put together
-DEVIATIONS = 1.96  # on either side of an estimate: 95 %
-TAILS = {ENERGY: 0.98, CONFIDENCE: 0.02}  # quantiles beyond which images are unlike all others
+UNLIKE = {ENERGY: 1, CONFIDENCE: -1}  # the sign that makes high values those of unlike images
+TAILS = (0.02, 0.98)  # further quantiles, between which bins end
 _NUDGE = 1e-4  # relative: just above a value that many images share
 CATEGORIES = "categories"
 
@@ -84,19 +81,9 @@ def histograms_of(
         images=len(confidences),
         accuracy=accuracy,
         confidence=min(1.0, float(confidences.mean())),
-        threshold=_threshold(confidences, int(is_hit.sum())),
         categories=_categories(counts),
         features={name: _histogram(values) for name, values in features.items()},
     )
-
-
-def _threshold(confidences: np.ndarray, num_right: int) -> float | None:
-    """Return the confidence that as many images have at least as are right; None if not known."""
-    ordered = np.sort(confidences)
-    num_wrong = len(ordered) - num_right
-    if min(num_wrong, num_right) < MIN_MISTAKES:
-        return None
-    return float((ordered[num_wrong - 1] + ordered[num_wrong]) / 2)
 
 
 def _histogram(values: np.ndarray) -> Histogram:
@@ -105,7 +92,7 @@ def _histogram(values: np.ndarray) -> Histogram:
     if not len(values):
         return Histogram([], [0])
     values = values[evenly_spaced(len(values), MAX_COUNTED)]
-    levels = np.sort([*np.linspace(0, 1, NUM_BINS + 1), *TAILS.values()])
+    levels = np.sort([*np.linspace(0, 1, NUM_BINS + 1), *TAILS])
     quantiles = np.quantile(values, levels, method="lower")
     edges, counts = np.unique(quantiles, return_counts=True)
     common = edges[counts > 1]
@@ -138,12 +125,12 @@ def compare(
     A feature is (N,), float64, NaN where it is unknown; predicted are class indices, -1 for none.
     """
     is_enough = min(len(confidences), histograms.images) >= MIN_IMAGES
-    accuracy = _estimate(histograms, confidences)
+    estimate = estimate_accuracy(histograms, confidences, features.get(ENERGY, np.empty(0)))
     return Drift(
         images=len(confidences),
         changes=_changes(histograms, features, predicted) if is_enough else (),
-        accuracy=accuracy,
-        accuracy_interval=_interval(accuracy, len(confidences), histograms),
+        accuracy=estimate.accuracy,
+        accuracy_interval=estimate.interval,
         accuracy_before=histograms.accuracy,
         images_before=histograms.images,
         is_enough=is_enough,
@@ -185,14 +172,37 @@ def _tests(name: str, histogram: Histogram, values: np.ndarray) -> dict[str, flo
         "ranks": float(stats.mannwhitneyu(now, before, method="asymptotic").pvalue),
         "distribution": float(stats.ks_2samp(now, before, method="asymp").pvalue),
     }
-    if name in TAILS:
-        # The codes of the bins beyond the quantile: the last ones, or the first.
-        sign = 1 if TAILS[name] > 0.5 else -1
-        limit = np.quantile(sign * before, 1 - min(TAILS[name], 1 - TAILS[name]), method="higher")
-        table = [[int((sign * codes > limit).sum()) for codes in (now, before)]]
-        table.append([len(now) - table[0][0], len(before) - table[0][1]])
-        p_values["tail"] = float(stats.fisher_exact(table, alternative="greater").pvalue)
+    if name in UNLIKE:
+        sign = UNLIKE[name]
+        p_values["unlike"] = _test_unlike(sign * now, sign * before)
+        p_values["tail"] = _test_tail(sign * now, sign * before)
     return p_values
+
+
+def _test_unlike(now: np.ndarray, before: np.ndarray) -> float:
+    """Return the p-value of the test that some of the values now are among the highest."""
+    from scipy import stats
+
+    values = np.concatenate([now, before])
+    levels = stats.rankdata(values) / (len(values) + 1)  # equal values have the same
+    scores = -np.log(1 - levels)
+    num_now = len(now)
+    variance = (
+        scores.var(ddof=1) * len(before) / len(values) / num_now
+    )  # drawn without putting back
+    deviations = (scores[:num_now].mean() - scores.mean()) / np.sqrt(variance)
+    return float(stats.norm.sf(deviations))
+
+
+def _test_tail(now: np.ndarray, before: np.ndarray) -> float:
+    """Return the p-value of the test that more values now are above nearly all values before."""
+    from scipy import stats
+
+    limit = np.quantile(before, max(TAILS), method="higher")
+    table = [[int((values > limit).sum()), len(values)] for values in (now, before)]
+    for row in table:
+        row[1] -= row[0]
+    return float(stats.fisher_exact(table, alternative="greater").pvalue)
 
 
 def _test_categories(counts: Sequence[int], predicted: np.ndarray) -> float:
@@ -232,27 +242,3 @@ def _median(histogram: Histogram) -> float:
     index = int(np.searchsorted(total, total[-1] / 2))
     edges = histogram.edges
     return edges[min(max(index - 1, 0), len(edges) - 1)] if edges else np.nan
-
-
-def _estimate(histograms: Histograms, confidences: np.ndarray) -> float:
-    """Return the estimated accuracy, from 0 to 1; NaN without images."""
-    if not len(confidences):
-        return np.nan
-    if histograms.threshold is not None:
-        return float((confidences >= histograms.threshold).mean())
-    estimate = histograms.accuracy + confidences.mean() - histograms.confidence
-    return float(np.clip(estimate, 0, 1))
-
-
-def _interval(accuracy: float, images: int, histograms: Histograms) -> tuple[float, float]:
-    """Return where the accuracy is in 95 % of such estimates, from the counts of both images."""
-    if not images:
-        return (np.nan, np.nan)
-
-    def variance(fraction: float, count: int) -> float:
-        smoothed = (fraction * count + 2) / (count + 4)  # Agresti and Coull 1998
-        return smoothed * (1 - smoothed) / (count + 4)
-
-    both = variance(accuracy, images) + variance(histograms.accuracy, histograms.images)
-    margin = DEVIATIONS * np.sqrt(both)
-    return max(0.0, float(accuracy - margin)), min(1.0, float(accuracy + margin))

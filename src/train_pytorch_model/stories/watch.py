@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,9 +20,7 @@ from train_pytorch_model.formats.seen_images import (
     FILE_NAME,
     LABEL,
     SeenImages,
-    join_seen,
-    read_seen_images,
-    seen_images_of,
+    SeenReader,
 )
 from train_pytorch_model.formats.writing import write_csv, write_json
 from train_pytorch_model.image_classifier.predictions import ASPECT_RATIO, ENERGY, PIXELS
@@ -43,7 +41,6 @@ SCORES = "Scores"
 NUMBERS = "watch.json"
 LOOK_FIRST = "look_first.csv"
 COLUMNS = (FILE_NAME, LABEL, CONFIDENCE, ENERGY)  # of the images to look at
-MAX_LOOK_FIRST = 1000
 _NAMES = {PIXELS: "size in pixels", ASPECT_RATIO: "aspect ratio"}
 
 
@@ -108,17 +105,19 @@ def read_tables(tables: "Sequence[Path | pd.DataFrame]", categories: Sequence[st
     """Return the images of scored datasets and tables. Raises `InvalidDatasetError`."""
     if not tables:
         raise InvalidDatasetError(SCORES, "none are given.")
-    parts = []
+    reader = SeenReader(categories)
     for table in tables:
         try:
             if isinstance(table, Path):
-                parts.append(read_seen_images(table, categories))
+                reader.read(table)
             else:
-                parts.append(seen_images_of(table, categories))
+                reader.add(table)
         except MalformedFileError as error:
             title = f'{SCORES} "{table}"' if isinstance(table, Path) else "The DataFrame"
             raise InvalidDatasetError(title, str(error)) from error
-    return join_seen(parts)
+    if not reader.seen.images:
+        raise InvalidDatasetError(SCORES, "they hold no image that could be read.")
+    return reader.seen
 
 
 def watch(model: ModelDirectory, seen: SeenImages) -> Watched:
@@ -160,22 +159,18 @@ def _histograms(model: ModelDirectory) -> Histograms:
 
 def _compare(histograms: Histograms, seen: SeenImages) -> Drift:
     is_known = np.isfinite(seen.confidences)
-    return compare(histograms, seen.features, seen.confidences[is_known], seen.predicted)
+    drift = compare(histograms, seen.features, seen.confidences[is_known], seen.predicted)
+    if seen.images > len(seen.predicted):
+        return replace(drift, images=seen.images)
+    return drift
 
 
 def _look_first(seen: SeenImages, categories: Sequence[str]) -> list[tuple[str, str, float, float]]:
     """Return the images with the highest energies."""
-    energies = np.nan_to_num(seen.features[ENERGY], nan=-np.inf)
-    order = np.argsort(-energies, kind="stable")[:MAX_LOOK_FIRST].tolist()
     labels = [*categories, ""]  # the last for what is no category
     return [
-        (
-            seen.names[row],
-            labels[seen.predicted[row]],
-            float(seen.confidences[row]),
-            float(energies[row]),
-        )
-        for row in order
+        (image.name, labels[image.predicted], image.confidence, image.energy)
+        for image in seen.unlike
     ]
 
 

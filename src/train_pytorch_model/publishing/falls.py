@@ -1,0 +1,91 @@
+"""By how much a model's accuracy and its confidences fall where validation images are degraded."""
+
+from collections.abc import Callable
+
+import numpy as np
+from torch import Tensor
+
+from train_pytorch_model.evaluation.metrics import Outcomes
+from train_pytorch_model.formats.histograms import Falls
+from train_pytorch_model.publishing.degraded import DEGRADATIONS
+from train_pytorch_model.quality.estimated_accuracy import Energies
+from train_pytorch_model.training.plan import Plan
+
+MAX_IMAGES = 100  # of each degradation
+MIN_IMAGES = 8  # of fewer, the falls are a matter of chance
+MAX_FRACTION = 0.02  # of the passes through the network that the training took
+PASSES_OF_A_STEP = 3  # forward, and twice as much backward
+
+# Frames (B, H, W, 3), uint8, to probabilities (B, C) and energies (B,).
+Predict = Callable[[Tensor], tuple[np.ndarray, np.ndarray]]
+
+
+def images_of_each(plan: Plan, epochs: int) -> int:
+    """Return of how many images a degradation may be tried, which takes little of the training."""
+    number = int(MAX_FRACTION * _passes(plan, epochs) / len(DEGRADATIONS))
+    return min(number, MAX_IMAGES) if number >= MIN_IMAGES else 0
+
+
+def _passes(plan: Plan, epochs: int) -> float:
+    """Return how many images of full size could have gone through the network in the training."""
+    inputs = plan.inputs
+    if plan.cache.views:
+        return len(inputs.training)  # their features are computed once
+    sizes = [framing.num_pixels / inputs.framing.num_pixels for framing in plan.framings[:epochs]]
+    passes = 1 if inputs.recipe.freeze_backbone else PASSES_OF_A_STEP
+    return passes * sum(sizes) * len(inputs.training) + epochs * len(inputs.validation)
+
+
+class FallsMeter:
+    """Degrades images, a few at a time, and counts what becomes of their predictions."""
+
+    def __init__(self, predict: Predict, energies: np.ndarray, images: int, of_each: int) -> None:
+        """Energies are those of all validation images (N,).
+
+        Each degradation is tried on `of_each` of so many images, evenly spaced.
+        """
+        self._predict = predict
+        self._validation = energies
+        self._energies = Energies(float(energies.mean()), float(energies.std()))
+        self._every = max(1, -(-images // of_each))
+        # Of each degradation: images, and by how much less their values were in all.
+        self._sums = np.zeros((len(DEGRADATIONS), 4))
+        self._done = 0
+
+    def add(self, frames: Tensor, outcomes: Outcomes, energies: np.ndarray) -> None:
+        """Try some images more: frames (B, H, W, 3), uint8, and what was predicted of them."""
+        before = self._values(outcomes.is_hit, outcomes.confidences, energies)
+        numbers = self._done + np.arange(len(outcomes))
+        for row, degradation in enumerate(DEGRADATIONS):
+            chosen = np.flatnonzero(numbers % self._every == row % self._every)
+            if len(chosen):
+                degraded = degradation(frames[chosen], seed=self._done)
+                probabilities, energies_now = self._predict(degraded)
+                is_hit = probabilities.argmax(axis=1) == outcomes.targets[chosen]
+                now = self._values(is_hit, probabilities.max(axis=1), energies_now)
+                self._sums[row] += len(chosen), *(before[chosen] - now).sum(axis=0)
+        self._done += len(outcomes)
+
+    @property
+    def falls(self) -> Falls | None:
+        """Return what was found; None without images."""
+        tried = self._sums[self._sums[:, 0] > 0]
+        if not len(tried):
+            return None
+        accuracy, confidence, energy = np.round(tried[:, 1:] / tried[:, :1], 4).T
+        excess = self._energies.excess(self._validation)
+        return Falls(
+            accuracy=accuracy.tolist(),
+            confidence=confidence.tolist(),
+            rises=(-energy).tolist(),
+            energy=self._energies.mean,
+            deviation=self._energies.deviation,
+            excess=float(excess.mean()),
+            excess_deviation=float(excess.std()),
+        )
+
+    def _values(
+        self, is_hit: np.ndarray, confidences: np.ndarray, energies: np.ndarray
+    ) -> np.ndarray:
+        """Return what falls, and the excess energy, of each image: (B, 3)."""
+        return np.column_stack([is_hit, confidences, self._energies.excess(energies)])
