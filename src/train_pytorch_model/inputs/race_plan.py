@@ -3,7 +3,7 @@
 Half of the time is for the race, the other half for fine-tuning its winner.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -20,6 +20,8 @@ MAX_COMPONENTS = 512
 # are: 2.3 times a prediction. With mixed precision it takes less: predictions are in float32.
 TRAINING_FACTOR = 2.4
 MIXED_TRAINING_FACTOR = 1.5
+# So many of all images teach more than a classifier of the features of all images.
+ENOUGH_EPOCHS = 2
 USED = 0.85  # of the time left, by fine-tuning: machines do not always go at one speed
 FINISHING_S = 15.0  # validation, report and MLflow, besides predictions
 EXPLAINED = 60  # as many predictions as the pictures of the report take
@@ -109,6 +111,17 @@ def race_s(plan: RacePlan, num_categories: int, winner: Speed) -> float:
     raced_s = sum(speed.image_s + solved_s for speed in plan.candidates) * plan.num_raced
     rest = plan.num_solved - plan.num_raced
     return raced_s + rest * (winner.image_s + solved_s)
+
+
+def with_time_to_train(plan: RacePlan, epochs: Callable[[RacePlan], int]) -> RacePlan:
+    """Return a plan by which there is time for enough `epochs`, if possible.
+
+    The winner's features are then computed of the images of the race only.
+    """
+    without_others = msgspec.structs.replace(plan, num_solved=plan.num_raced)
+    if epochs(plan) < ENOUGH_EPOCHS <= epochs(without_others):
+        return without_others
+    return plan
 
 
 def finishing_s(image_s: float, num_held_out: int) -> float:

@@ -49,6 +49,7 @@ from train_pytorch_model.inputs.race_plan import (
     folds_s,
     plan_race,
     race_s,
+    with_time_to_train,
 )
 from train_pytorch_model.machine.console import logger, progress_bar
 from train_pytorch_model.machine.cores import CoreTimes
@@ -207,6 +208,7 @@ class _Race:
         entries = [each.entry for each in measured]
         entry, reason = choose(entries)
         winner = measured[entries.index(entry)]
+        plan = with_time_to_train(plan, lambda each: self._epochs(each, winner.computed, pool))
         solved = pool.sample(min(plan.num_solved, MAX_RACED))
         final = winner
         if len(solved) > len(raced):
@@ -368,8 +370,6 @@ class _Race:
         )
         accuracy = float(hits.mean())
         racer = final.computed.racer
-        inputs = self._inputs(racer)
-        is_frozen = inputs.recipe.freeze_backbone  # then nothing is left to train
         record = RaceRecord(
             minutes=self._seconds / 60,
             candidates=(*(each.row for each in measured), *_rows_of_others(plan, measured)),
@@ -381,14 +381,18 @@ class _Race:
             accuracy_interval=confidence_interval(accuracy, len(hits)),
             strength=final.predicted.strength,
             temperature=temperature,
-            epochs=0 if is_frozen else self._epochs(plan, final.computed.speed, pool, inputs),
+            epochs=self._epochs(plan, final.computed, pool),
         )
         arrays = RaceArrays(solved.weight / temperature, solved.bias / temperature, probabilities)
         write_raced_model(target, racer.model, record, arrays)
 
-    def _epochs(self, plan: RacePlan, speed: Speed, pool: ImagePool, inputs: OpenedInputs) -> int:
+    def _epochs(self, plan: RacePlan, winner: _Computed, pool: ImagePool) -> int:
         """Return for how many epochs there is time, by the plan: the same after an interruption."""
-        precision = choose_precision(inputs.recipe.precision, self._world.device)
+        recipe = winner.racer.model.recipe
+        if recipe.freeze_backbone:  # then nothing is left to train
+            return 0
+        precision = choose_precision(recipe.precision, self._world.device)
+        speed = winner.speed
         num_validation = len(pool) - pool.num_training
         before_s = plan.elapsed_s + race_s(plan, len(pool.categories), speed)
         after_s = finishing_s(speed.image_s, 2 * num_validation)

@@ -7,6 +7,7 @@ from train_pytorch_model.inputs.race_plan import (
     finishing_s,
     plan_race,
     race_s,
+    with_time_to_train,
 )
 
 SPEEDS = (Speed("slow", 0.06), Speed("fast", 0.01), Speed("middle", 0.03))
@@ -86,3 +87,18 @@ def test_more_time_is_left_if_a_fast_candidate_wins() -> None:
     rest = planned.num_solved - planned.num_raced
     difference = race_s(planned, 10, slow) - race_s(planned, 10, fast)
     assert difference == pytest.approx(rest * (slow.image_s - fast.image_s))
+
+
+@pytest.mark.parametrize(
+    ("with_all", "with_few", "num_solved"),
+    [(5, 5, 500), (2, 3, 500), (1, 2, 100), (0, 3, 100), (0, 1, 500)],
+)
+def test_training_comes_before_the_features_of_all_images(
+    with_all: int, with_few: int, num_solved: int
+) -> None:
+    planned = RacePlan(SPEEDS, 3, 100, 500, 0.0, 1, {})
+
+    def epochs(each: RacePlan) -> int:
+        return with_all if each.num_solved == 500 else with_few
+
+    assert with_time_to_train(planned, epochs).num_solved == num_solved
