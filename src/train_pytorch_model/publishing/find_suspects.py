@@ -29,6 +29,7 @@ from train_pytorch_model.training.state import ImageResults
 TINY = 1e-12  # of a probability, so that it has a logarithm
 SUPPOSED = 0.1  # wrong labels: were so many wrong, a model that can tell …
 MIN_FOUND = 0.4  # … would find so many of them, …
+MOST_PREDICTED = 0.9  # of the images that have margins
 MIN_NUM_FOUND = 5  # … or at least so many validation images
 
 
@@ -107,12 +108,19 @@ def _suspects_of_labels(evidence: Evidence) -> tuple[list[Suspect], str]:
 
 
 def _training_suspects(evidence: Evidence, held_out: Suspects) -> Suspects:
-    """Return the suspects among the training images: by predictions out of fold, or by margins."""
+    """Return the suspects among the training images.
+
+    A race's predictions out of fold find more than margins do; but it may have looked at few of the
+    images only, and a training at all.
+    """
     inputs = evidence.inputs
     if inputs.race is None:
         return suspects_by_margin(*evidence.margins, held_out)
     probabilities = read_race_arrays(inputs.model.root).probabilities[: len(inputs.training)]
     known = np.flatnonzero(np.isfinite(probabilities).all(axis=1))
+    with_margin = np.flatnonzero(np.isfinite(evidence.margins[0]))
+    if len(known) < MOST_PREDICTED * len(with_margin):
+        return suspects_by_margin(*evidence.margins, held_out)
     targets = inputs.training.class_indices[known]
     logits = np.log(np.maximum(probabilities[known].astype(np.float64), TINY))
     wrong = fit_label_noise(logits, targets).wrong_probabilities(logits, targets)
