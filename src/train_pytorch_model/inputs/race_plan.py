@@ -22,8 +22,8 @@ TRAINING_FACTOR = 2.4
 MIXED_TRAINING_FACTOR = 1.5
 # So many of all images teach more than a classifier of the features of all images.
 ENOUGH_EPOCHS = 2
-USED = 0.85  # of the time left, by fine-tuning: machines do not always go at one speed
-FINISHING_S = 15.0  # validation, report and MLflow, besides predictions
+USED = 0.9  # of the time left, by fine-tuning: machines do not always go at one speed
+FINISHING_S = 10.0  # validation, report and MLflow, besides predictions
 EXPLAINED = 60  # as many predictions as the pictures of the report take
 
 
