@@ -71,6 +71,7 @@ class LearningRateFactors:
 
     head: float = 1.0
     backbone: float = 1.0  # 1 as well if it is frozen
+    is_whitened: bool = False  # whether the head's steps are as on white features
 
     def by_parameter(self, network: nn.Module, head: nn.Module) -> dict[nn.Parameter, float]:
         """Return the factor of each parameter of a network, of which `head` is the last layer."""
@@ -116,7 +117,8 @@ def prepare_fine_tuning(
     backbone_factor = float(f"{factors.backbone:.2g}")
     if inputs.recipe.freeze_backbone:
         backbone_factor = 1.0
-    return LearningRateFactors(head_factor, backbone_factor), whitening
+    factors = LearningRateFactors(head_factor, backbone_factor, whitening is not None)
+    return factors, whitening
 
 
 def _prepare_batch_norms(

@@ -152,6 +152,8 @@ def _learning_rates(plan: Plan, lr_factors: LearningRateFactors) -> str:
     )
     if lr_factors.head != 1:
         text += f"; {lr_factors.head * peak_lr:.2g} for the new last layer"
+    if lr_factors.is_whitened:
+        text += ", whose steps are as on whitened features"
     if lr_factors.backbone != 1:
         text += f"; {lr_factors.backbone * peak_lr:.2g} for the backbone, the most it tolerates in"
         text += f" {counted(config.epochs, 'epoch', 'epochs')}"

@@ -28,6 +28,7 @@ from train_pytorch_model.training.fine_tuning import (
     HEAD_STEP,
     MAX_FACTOR,
     STATISTICS_FRACTION,
+    WHITENED_HEAD_STEP,
     LearningRateFactors,
     features_of,
     mean_squared_norm,
@@ -312,3 +313,17 @@ def test_unreadable_images_are_not_sampled(tmp_path: Path) -> None:
     for path in others[:-1]:
         path.write_bytes(b"")
     assert factor_of(inputs, network) == 1.0
+
+
+@pytest.mark.parametrize(("optimizer", "is_whitened"), [("sgd", True), ("adamw", False)])
+def test_the_steps_of_sgd_are_whitened_if_they_are_to_be(
+    tmp_path: Path, optimizer: OptimizerName, is_whitened: bool
+) -> None:
+    inputs, network = inputs_of(tmp_path), Mean(10.0)
+    factors, whitening = prepare_fine_tuning(
+        model_of(network), inputs, TrainConfig(), ALONE, 0.001, optimizer, is_whitened=True
+    )
+    assert (whitening is not None) is factors.is_whitened is is_whitened
+    if whitening is not None:
+        expected = WHITENED_HEAD_STEP / (whitening.squared_norm * 0.001)
+        assert factors.head == pytest.approx(min(MAX_FACTOR, expected), rel=0.05)
