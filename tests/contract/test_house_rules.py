@@ -51,7 +51,18 @@ def test_there_is_no_circle_either_with_imports_that_only_types_need(tmp_path: P
 # The rooms that work with any kind of labels: it is chosen below them, as a `LabelKind` of the data
 # and `Answers` of the model, and passed down.
 @pytest.mark.parametrize(
-    "room", ["data", "distributed", "export", "inference", "networks", "publishing", "training"]
+    "room",
+    [
+        "commands",
+        "data",
+        "distributed",
+        "export",
+        "inference",
+        "networks",
+        "publishing",
+        "quality",
+        "training",
+    ],
 )
 def test_a_room_does_not_ask_whether_images_have_lists_of_categories(room: str) -> None:
     modules = list((ROOT / "src" / "train_pytorch_model" / room).glob("*.py"))

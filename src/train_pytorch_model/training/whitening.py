@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 
 # How much the covariance of so few images is shrunk towards the mean variance, as a multiple of it.
 SHRINKAGE = 3.0
-MIN_IMAGES = 4
+MIN_IMAGES = 3
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from tests.painting import paint_folders
+from tests.ranks.checks import with_lists
 from tests.recipes import decided_recipe
 from tests.trainings import TINY, Training, start_training, uncached
 from torch import Tensor, nn
@@ -53,11 +54,15 @@ def begin(tmp_path: Path) -> Begin:
         recipe: Recipe = Recipe(precision="float32"),  # noqa: B008 (it is immutable)
         flips: bool = True,
         epochs: int = EPOCHS,
+        is_pretrained_for_lists: bool = False,
     ) -> Training:
         untrained = tmp_path / f"untrained {len(list(tmp_path.iterdir()))}"
         entries = {"image_size": 32, "freeze_backbone": True, **recipe.as_mapping()}
         InitModel(output=untrained, architecture=TINY, recipe=Recipe.from_mapping(entries)).run()
         inputs = open_training_inputs(untrained, training, validation, epochs).with_flips(flips)
+        if is_pretrained_for_lists:
+            pretrained = replace(inputs.model, is_pretrained=True)
+            inputs = replace(with_lists(inputs), model=pretrained)
         config = TrainConfig(batch_size=4, epochs=epochs, learning_rate=0.01)
         return start_training(config, inputs)
 
@@ -117,10 +122,12 @@ def test_each_view_is_computed_once_and_the_training_is_the_same(
     assert torch.equal(once.state.margins.tensor()[:, 1:], each_time.state.margins.tensor()[:, 1:])
 
 
+@pytest.mark.parametrize("lists", [False, True])
 def test_a_run_resumed_within_an_epoch_computes_what_it_needs_and_ends_the_same(
-    begin: Begin,
+    begin: Begin, lists: bool
 ) -> None:
-    whole, resumed = begin(), begin()
+    whole, resumed = (begin(is_pretrained_for_lists=lists) for _ in range(2))
+    assert whole.engine.lr_factors.is_whitened is lists
     steps = []
     with open_batches(whole.engine, None) as batches:
         whole.train_and_validate(batches)

@@ -70,7 +70,7 @@ def test_the_norm_is_that_of_features_outside_the_sample() -> None:
 
 
 def test_few_images_are_not_whitened() -> None:
-    assert whitening_of(features_of(3)) is None
+    assert whitening_of(features_of(2)) is None
     assert whitening_of(torch.empty(0, 0)) is None
 
 
