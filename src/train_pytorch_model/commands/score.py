@@ -184,7 +184,7 @@ class Score(OnImages):
         if summary.labelled:
             labelled = counted(summary.labelled, "image", "images")
             accuracy = summary.correct / summary.labelled
-            logger.info(f"Accuracy {accuracy:.1%}: {summary.correct:,} of {labelled}")
+            logger.info(f"{summary.measure} {accuracy:.1%}: {summary.correct:,} of {labelled}")
         images = counted(summary.images, "image", "images")
         if self.unknown:
             logger.info(f"Unknown: {summary.strange:,} of {images}")

@@ -1,6 +1,6 @@
 """The inputs of training, opened and checked against each other, without torch."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from train_pytorch_model.formats.model_directory import ModelDirectory, open_mod
 from train_pytorch_model.formats.race_record import RaceRecord
 from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
 from train_pytorch_model.inputs import advice
-from train_pytorch_model.inputs.category_names import written_otherwise
+from train_pytorch_model.inputs.category_names import spelling_warnings, written_otherwise
 from train_pytorch_model.inputs.damaged_categories import without_damaged_categories
 from train_pytorch_model.inputs.decide import classifier_spec, decide, describe_framing, is_early
 from train_pytorch_model.inputs.headers import Headers, read_headers
@@ -218,7 +218,7 @@ def inputs_for(model: ModelDirectory, checked: CheckedImages, epochs: int) -> Op
         identical=checked.identical,
         warnings=(
             *training.warnings(),
-            *advice.naming_warnings(training.categories),
+            *_NAMING_WARNINGS[type(training.labels)](training.categories),
             *advice.learning_warnings(training.class_counts(), model, recipe.image_size),
             *validation.warnings(),
             *advice.sameness_warnings(training, validation, checked.identical),
@@ -263,6 +263,11 @@ def check_same_task(training: ImageDirectory, other: ImageDirectory) -> None:
 _FIRST_THRESHOLDS: Mapping[type[LabelKind], Callable[[int], tuple[float, ...] | None]] = {
     OnePerImage: lambda _: None,
     SetsPerImage: lambda num_categories: (DEFAULT,) * num_categories,
+}
+# Lists may be empty instead of `unknown`, and the designer's Score Image Model does not read them.
+_NAMING_WARNINGS: Mapping[type[LabelKind], Callable[[Sequence[str]], Iterator[str]]] = {
+    OnePerImage: advice.naming_warnings,
+    SetsPerImage: spelling_warnings,
 }
 # Why images cannot be used beside those of training, which have the other kind of labels.
 _MISFITS: Mapping[type[LabelKind], str] = {

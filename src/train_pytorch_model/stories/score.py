@@ -55,6 +55,7 @@ class ScoreOptions:
 class ScoreSummary:
     """What came out of scoring."""
 
+    measure: str  # what the fraction of correct images is called
     images: int = 0  # that can be read
     unreadable: int = 0
     labelled: int = 0  # images with a category that the model knows
@@ -113,7 +114,7 @@ def _write_scores(
     images = inputs.images
     categories = inputs.spec.categories
     has_originals = any(original for original, _ in islice(images.read_rows(), 1))
-    summary = ScoreSummary()
+    summary = ScoreSummary(inputs.spec.answers.measure)
     unreadable: dict[int, str] = {}
     to_label = MostUncertain(num_candidates(options.num_to_label))
     with (

@@ -50,7 +50,7 @@ MAX_LR = 0.003
 # on few small images.
 HEAD_STEP = 4.0
 # The same of whitened features, with the squared norm that is left of them.
-WHITENED_HEAD_STEP = 10.0
+WHITENED_HEAD_STEP = 12.0
 # Longer training takes smaller steps and moves no further: by then, small datasets are overfit. At
 # the full rate, 30 epochs are worse than five on cut-out photographs and drawings, and a little
 # better on textures.
@@ -60,6 +60,7 @@ ADAMW_HEAD_FACTOR = 10.0  # of the backbone's learning rate
 # of the time, and learns as well.
 FROZEN_FRACTION = 0.33
 MAX_FACTOR = 100.0  # for features close to zero
+MAX_WHITENED_FACTOR = 1000.0  # of whose norm most is gone
 MAX_IMAGES = 16  # sampled: the squared norms of single photographs differ by a fifth
 # Over all of them: a step split into micro-batches leaves no memory for more.
 MAX_PIXELS = MAX_IMAGES << 18
@@ -103,15 +104,21 @@ def prepare_fine_tuning(
     whitening: Whitening | None = None
     if is_whitened and optimizer == "sgd" and isinstance(head, nn.Linear):
         whitening = world.broadcast(whitening_of(features))  # the last bits differ between machines
-    head_step = HEAD_STEP
-    squared_norm = mean_squared_norm(features)
-    if whitening is not None:
-        head_step = WHITENED_HEAD_STEP
-        squared_norm = whitening.squared_norm
     if optimizer == "adamw":
         factors = _factors_of_adamw(config.epochs)
+    elif whitening is None:
+        factors = _factors_of_sgd(
+            model, mean_squared_norm(features), config.epochs, peak_lr, HEAD_STEP, MAX_FACTOR
+        )
     else:
-        factors = _factors_of_sgd(model, squared_norm, config.epochs, peak_lr, head_step)
+        factors = _factors_of_sgd(
+            model,
+            whitening.squared_norm,
+            config.epochs,
+            peak_lr,
+            WHITENED_HEAD_STEP,
+            MAX_WHITENED_FACTOR,
+        )
     # Two digits: the last bits differ between machines, and a run may resume on another one.
     head_factor = float(f"{factors.head:.2g}")
     backbone_factor = float(f"{factors.backbone:.2g}")
@@ -148,7 +155,12 @@ def _factors_of_adamw(epochs: int) -> LearningRateFactors:
 
 
 def _factors_of_sgd(
-    model: nn.Module, squared_norm: float, epochs: int, peak_lr: float, head_step: float
+    model: nn.Module,
+    squared_norm: float,
+    epochs: int,
+    peak_lr: float,
+    head_step: float,
+    max_factor: float,
 ) -> LearningRateFactors:
     """Return the factors for SGD, by the squared norms of features and filters."""
     length_factor = _factor_of_length(epochs)
@@ -158,7 +170,7 @@ def _factors_of_sgd(
     if squared_norm > 0:
         head_factor = head_step / (squared_norm * max(peak_lr, TrainConfig.learning_rate))
     return LearningRateFactors(
-        head=min(MAX_FACTOR, length_factor * head_factor),
+        head=min(max_factor, length_factor * head_factor),
         backbone=min(length_factor, _max_lr_of_filters(model) / peak_lr),
     )
 

@@ -27,6 +27,7 @@ from train_pytorch_model.networks.batch_norms import running_statistics, set_tra
 from train_pytorch_model.training.fine_tuning import (
     HEAD_STEP,
     MAX_FACTOR,
+    MAX_WHITENED_FACTOR,
     STATISTICS_FRACTION,
     WHITENED_HEAD_STEP,
     LearningRateFactors,
@@ -326,4 +327,4 @@ def test_the_steps_of_sgd_are_whitened_if_they_are_to_be(
     assert (whitening is not None) is factors.is_whitened is is_whitened
     if whitening is not None:
         expected = WHITENED_HEAD_STEP / (whitening.squared_norm * 0.001)
-        assert factors.head == pytest.approx(min(MAX_FACTOR, expected), rel=0.05)
+        assert factors.head == pytest.approx(min(MAX_WHITENED_FACTOR, expected), rel=0.05)
