@@ -9,7 +9,7 @@ the weights themselves, the loss and what is published stay what they are. For a
 this is, only the way to the minimum differs.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -32,8 +32,12 @@ class Whitening:
 
     def to(self, device: torch.device) -> "Whitening":
         """Return the same on a device."""
-        tensors = (self.mean, self.directions, self.damping)
-        return Whitening(*(values.to(device) for values in tensors), self.squared_norm)
+        return replace(
+            self,
+            mean=self.mean.to(device),
+            directions=self.directions.to(device),
+            damping=self.damping.to(device),
+        )
 
     def attach(self, optimizer: Optimizer, head: nn.Linear) -> None:
         """Scale the gradients of this layer before each step of the optimizer.

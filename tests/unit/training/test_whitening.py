@@ -47,7 +47,8 @@ def test_a_step_is_one_of_a_layer_on_white_features() -> None:
 
     for _ in range(5):
         for layer, seen in ((head, features), (on_white, (features - given.mean) @ root)):
-            binary_cross_entropy_with_logits(layer(seen), targets).backward()
+            loss = binary_cross_entropy_with_logits(layer(seen), targets)
+            loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer_on_white.step()
         optimizer.zero_grad()
