@@ -41,6 +41,7 @@ SCORES = "Scores"
 NUMBERS = "watch.json"
 LOOK_FIRST = "look_first.csv"
 COLUMNS = (FILE_NAME, LABEL, CONFIDENCE, ENERGY)  # of the images to look at
+WIDE = 0.2  # an interval that says little
 _NAMES = {PIXELS: "size in pixels", ASPECT_RATIO: "aspect ratio"}
 
 
@@ -199,12 +200,15 @@ def _describe(change: Change) -> str:
 
 
 def _accuracy(drift: Drift) -> list[str]:
-    """Return a sentence about the accuracy, if there are images."""
-    if not drift.images:
+    """Return a sentence about the accuracy, if there are confidences."""
+    if math.isnan(drift.accuracy):
         return []
     lowest, highest = drift.accuracy_interval
-    return [
+    estimate = (
         f"Estimated accuracy, without labels: {drift.accuracy:.1%} ({lowest:.1%} to"
         f" {highest:.1%}); of the validation images it was {drift.accuracy_before:.1%}. The"
         " estimate holds for images of the model's categories."
-    ]
+    )
+    if drift.is_like or highest - lowest <= WIDE:
+        return [estimate]
+    return [f"{estimate} To know it better, label a few dozen of the images and `evaluate`."]
