@@ -85,15 +85,16 @@ def _overconfidence(
     """Return by how much the mean confidence of images is too high, and how uncertain that is."""
     falls = histograms.falls
     energies = energies[np.isfinite(energies)]
+    # The accuracy may have fallen twice as much as the confidence.
+    doubt = max(0.0, histograms.confidence - mean) / 2
     if falls is None or not len(energies):
-        # It may have fallen as much again as the confidence.
-        return 0.0, max(0.0, histograms.confidence - mean) / 2
+        return 0.0, doubt
     excess = Energies(falls.energy, falls.deviation).excess(energies)
     variance = falls.excess_deviation**2 * (1 / len(excess) + 1 / histograms.images)
     rise = max(0.0, float(excess.mean()) - falls.excess)
     rise *= rise**2 / (rise**2 + variance + 1e-12)  # a small one is mostly chance
     slope, spread = slope_of(falls)
-    return slope * rise, spread * rise
+    return slope * rise, float(np.hypot(spread * rise, doubt))
 
 
 def slope_of(falls: Falls) -> tuple[float, float]:
