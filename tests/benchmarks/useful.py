@@ -3,7 +3,8 @@ last one.
 
 Each contender fine-tunes the same weights on the same images, and is judged after every epoch, off
 the clock, on images that none of them sees. `--weights-file` are those of a network of timm, which
-has to be installed; fastai and Ultralytics have no way to these weights, and are left out.
+has to be installed. Ultralytics is left out: it fine-tunes its own networks only, whose weights
+have to be downloaded from its site.
 """
 
 import json
@@ -32,6 +33,7 @@ def main() -> None:
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--minutes", type=float, help="of one more contender, `fit --minutes`")
+    parser.add_argument("--fastai-python", type=Path, help="a Python that has fastai and timm")
     timing.add_avx2(parser)
     chosen = parser.parse_args()
     if chosen.images is None:
@@ -43,17 +45,21 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folders = split(chosen.images, chosen.count, Path(name))
         sizes = (chosen.image_size, chosen.epochs)
-        peer = (CONTENDERS / "fine_tuned.py", *folders, chosen.architecture, weights, *sizes)
-        ours = ("-m", "tests.benchmarks.contenders.fitted", *folders)
+        given = (*folders, chosen.architecture, weights, *sizes)
+        peer = (sys.executable, CONTENDERS / "fine_tuned.py", *given)
+        ours = (sys.executable, "-m", "tests.benchmarks.contenders.fitted", *folders)
         model = ("--architecture", f"timm:{chosen.architecture}", "--weights-file", weights)
         options = (*model, "--image-size", sizes[0], "--precision", precision)
         fitted = (*ours, *options, "--epochs", sizes[1], "--patience", sizes[1])
         timm_flags = ["--timm"] + (["--float32"] if chosen.avx2 else [])
-        contenders = {
+        contenders: dict[str, timing.Measure] = {
             "plain float32 script": lambda: _measure(*peer),
             "timm, channels last": lambda: _measure(*peer, *timm_flags),
             "this program: fit": lambda: _measure(*fitted),
         }
+        if chosen.fastai_python:
+            fastai = (chosen.fastai_python, CONTENDERS / "fastai_tuned.py", *given)
+            contenders["fastai, fine_tune"] = lambda: _measure(*fastai)
         if chosen.minutes:
             race = (*ours, "--minutes", chosen.minutes, "--image-size", sizes[0])
             contenders["this program: fit --minutes"] = lambda: _measure(*race)
@@ -77,7 +83,7 @@ def split(images: Path, count: int, folder: Path) -> tuple[Path, Path]:
 
 
 def _measure(*command: object) -> Mapping[str, float]:
-    found = timing.run_json(sys.executable, *map(str, command))
+    found = timing.run_json(*map(str, command))
     epochs: list[list[float]] = json.loads(json.dumps(found["epochs"]))
     last = epochs[-1][1]
     first_useful_s = next(cpu_s for cpu_s, right in epochs if right >= last - POINTS)
