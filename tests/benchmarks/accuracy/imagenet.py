@@ -41,7 +41,7 @@ from tests.benchmarks.accuracy.comparison import (
     arguments,
     compare,
 )
-from tests.benchmarks.accuracy.ours import held_out
+from tests.benchmarks.accuracy.ours import head_of, held_out
 from tests.trainings import Training
 from train_pytorch_model.config.recipe import Recipe
 from train_pytorch_model.image_classifier.classifier import recording_inputs
@@ -171,7 +171,7 @@ def solved_head(training: Training, is_softened: bool = True) -> nn.Module:
     inputs = training.plan.inputs
     engine = training.engine
     pixels, targets = _pixels_of(inputs)
-    head = engine.network.get_submodule(training.plan.head)
+    head = head_of(engine.network, inputs.model.architecture)
     features = []
     engine.network.eval()
     with torch.inference_mode():
