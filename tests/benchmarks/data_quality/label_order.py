@@ -77,11 +77,13 @@ def _train(
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
     labels = torch.tensor(targets[known])
     for _ in range(epochs):
-        for batch in torch.randperm(len(known)).split(BATCH_SIZE):
+        shuffled = torch.randperm(len(known))
+        for start in range(0, len(known), BATCH_SIZE):
+            batch = shuffled[start : start + BATCH_SIZE]
             if len(batch) > 1:  # batch normalization needs two
                 loss = F.cross_entropy(network(pictures[known[batch]]), labels[batch])
                 optimizer.zero_grad()
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
     network.eval()
     with torch.no_grad():
@@ -91,7 +93,8 @@ def _train(
 
 
 def _at_random(margins: np.ndarray, _: np.ndarray, random: np.random.Generator) -> Iterable[int]:
-    return random.permutation(len(margins)).tolist()
+    order: list[int] = random.permutation(len(margins)).tolist()
+    return order
 
 
 def _least_similar(
