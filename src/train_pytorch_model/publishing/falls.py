@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from train_pytorch_model.evaluation.metrics import Outcomes
@@ -13,6 +14,7 @@ from train_pytorch_model.training.plan import Plan
 
 MAX_IMAGES = 100  # of each degradation
 MIN_IMAGES = 8  # of fewer, the falls are a matter of chance
+IMAGES_AT_ONCE = 32  # that go through the network
 MAX_FRACTION = 0.02  # of the passes through the network that the training took
 PASSES_OF_A_STEP = 3  # forward, and twice as much backward
 
@@ -56,15 +58,31 @@ class FallsMeter:
         """Try some images more: frames (B, H, W, 3), uint8, and what was predicted of them."""
         before = self._values(outcomes.is_hit, outcomes.confidences, energies)
         numbers = self._done + np.arange(len(outcomes))
-        for row, degradation in enumerate(DEGRADATIONS):
-            chosen = np.flatnonzero(numbers % self._every == row % self._every)
-            if len(chosen):
-                degraded = degradation(frames[chosen], seed=self._done)
-                probabilities, energies_now = self._predict(degraded)
-                is_hit = probabilities.argmax(axis=1) == outcomes.targets[chosen]
-                now = self._values(is_hit, probabilities.max(axis=1), energies_now)
-                self._sums[row] += len(chosen), *(before[chosen] - now).sum(axis=0)
+        rows = np.arange(len(DEGRADATIONS))
+        # (24, B): which degradation is tried on which image.
+        is_tried = numbers % self._every == (rows % self._every)[:, None]
+        if is_tried.any():
+            now = self._degrade(frames, outcomes, is_tried)
+            tried, images = np.nonzero(is_tried)
+            np.add.at(
+                self._sums, tried, np.column_stack([np.ones(len(tried)), before[images] - now])
+            )
         self._done += len(outcomes)
+
+    def _degrade(self, frames: Tensor, outcomes: Outcomes, is_tried: np.ndarray) -> np.ndarray:
+        """Return the values of degraded images: (T, 3), where `is_tried`, in its order."""
+        degraded = torch.cat(
+            [
+                degradation(frames[np.flatnonzero(is_tried[row])], seed=self._done)
+                for row, degradation in enumerate(DEGRADATIONS)
+                if is_tried[row].any()
+            ]
+        )
+        parts = [self._predict(part) for part in degraded.split(IMAGES_AT_ONCE)]
+        probabilities = np.concatenate([part[0] for part in parts])
+        energies = np.concatenate([part[1] for part in parts])
+        is_hit = probabilities.argmax(axis=1) == outcomes.targets[np.nonzero(is_tried)[1]]
+        return self._values(is_hit, probabilities.max(axis=1), energies)
 
     @property
     def falls(self) -> Falls | None:
