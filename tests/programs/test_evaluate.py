@@ -107,7 +107,7 @@ def test_metrics_agree_with_the_scores(trained: Trained, mislabelled: Path, tmp_
 def test_the_main_metrics_are_printed(trained: Trained, mislabelled: Path, tmp_path: Path) -> None:
     output = tmp_path / "evaluation"
     ended = evaluate(trained.output, mislabelled, output)
-    assert {path.name for path in output.iterdir()} == FILES
+    assert {path.name for path in output.iterdir()} == {*FILES, "twins.csv"}
     assert yaml.safe_load((output / "_meta.yaml").read_text()) == {
         "type": "EvaluationDirectory",
         "extension": {},

@@ -125,7 +125,7 @@ def test_python_watches_what_predict_answers(root: Path, folders: Path) -> None:
     ):
         model.watch(answers.iloc[:0])
     with pytest.raises(ParameterError, match=r"`tables` should be the path of .* None"):
-        model.watch(None)  # type: ignore[arg-type]
+        model.watch(None)
     with pytest.raises(InvalidDatasetError, match="Scores is not valid, reason: none are given"):
         model.watch([])
 

@@ -3,22 +3,21 @@
 Without a gradient, a step of SGD with momentum and weight decay makes of a weight and its momentum
 a linear function of both, the same for all of them. So the steps are multiplied, 2 x 2 numbers for
 each place of a filter, and the product is applied at the end of an epoch. Of a ResNet-18 on images
-of 32 px, 25 of 45 MB of weights wait: that saves a quarter of a step.
+of 32 px, 25 of 45 MB of weights wait: a step takes 8 % less time, at 16 px 20 %.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from train_pytorch_model.networks.small_maps import Meeting, SmallMapConv2d
+from train_pytorch_model.networks.meetings import Meeting
 
 
 class UnmetWeights:
     """What SGD has yet to do to the weights of a convolution that meet no pixel."""
 
-    def __init__(self, convolution: "SmallMapConv2d", momentum: Tensor) -> None:
+    def __init__(self, convolution: nn.Conv2d, momentum: Tensor) -> None:
         """Gradients of this convolution's weights go to `met` from now on, where some are unmet."""
         self.weight = convolution.weight
         self.momentum = momentum
@@ -32,7 +31,6 @@ class UnmetWeights:
         self._meeting: Meeting | None = None
         self._is_unmet = torch.zeros(height, width, dtype=torch.bool)  # at that meeting
         self.is_any_waiting = False  # whether the weights are not what they should be
-        convolution.unmet = self
         convolution.register_load_state_dict_pre_hook(self._forget)  # type: ignore[no-untyped-call]
 
     def wait(self, steps: Tensor) -> None:
@@ -40,7 +38,7 @@ class UnmetWeights:
         self.steps.copy_(steps)
         self.is_any_waiting = True
 
-    def met_by(self, meeting: "Meeting") -> Tensor | None:
+    def met_by(self, meeting: Meeting) -> Tensor | None:
         """Return a copy of the weights that meet pixels, which gets their gradients.
 
         It is None if images of another size have been there within this step.
@@ -55,7 +53,7 @@ class UnmetWeights:
             self.met = copy.requires_grad_()
         return self.met if meeting is self._meeting else None
 
-    def prepare_for(self, meeting: "Meeting") -> None:
+    def prepare_for(self, meeting: Meeting) -> None:
         """Apply what waits if a weight that does meets pixels now."""
         if meeting is self._meeting or not self.is_any_waiting:
             return

@@ -78,7 +78,8 @@ class FallsMeter:
                 if is_tried[row].any()
             ]
         )
-        parts = [self._predict(part) for part in degraded.split(IMAGES_AT_ONCE)]
+        starts = range(0, len(degraded), IMAGES_AT_ONCE)
+        parts = [self._predict(degraded[start : start + IMAGES_AT_ONCE]) for start in starts]
         probabilities = np.concatenate([part[0] for part in parts])
         energies = np.concatenate([part[1] for part in parts])
         is_hit = probabilities.argmax(axis=1) == outcomes.targets[np.nonzero(is_tried)[1]]

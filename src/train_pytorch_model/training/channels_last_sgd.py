@@ -26,11 +26,12 @@ class ChannelsLastSGD(SGD):
 
     def delay_unmet(self, network: nn.Module) -> None:
         """Update weights that meet no pixel when `apply_delayed` is called, not in each step."""
-        self.unmet = {
-            layer.weight: UnmetWeights(layer, self.state[layer.weight]["momentum_buffer"])
-            for layer in network.modules()
-            if isinstance(layer, SmallMapConv2d) and layer.weight in self.state
-        }
+        unmet: dict[Tensor, UnmetWeights] = {}
+        for layer in network.modules():
+            if isinstance(layer, SmallMapConv2d) and layer.weight in self.state:
+                layer.unmet = UnmetWeights(layer, self.state[layer.weight]["momentum_buffer"])
+                unmet[layer.weight] = layer.unmet
+        self.unmet = unmet
 
     def apply_delayed(self) -> None:
         """Let all weights be what they should be after the steps taken."""

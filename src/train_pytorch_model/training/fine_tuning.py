@@ -62,6 +62,9 @@ ADAMW_HEAD_FACTOR = 10.0  # of the backbone's learning rate
 FROZEN_FRACTION = 0.33
 MAX_FACTOR = 100.0  # for features close to zero
 MAX_WHITENED_FACTOR = 1000.0  # of whose norm most is gone
+# Samples by which features are whitened. Of 1,200 mosaics of digits, mean average precision after
+# five epochs: by one sample 0.617, by four 0.627, by sixteen 0.624; one-vs-rest 0.629.
+WHITENING_SAMPLES = 4
 MAX_IMAGES = 16  # sampled: the squared norms of single photographs differ by a fifth
 # Over all of them: a step split into micro-batches leaves no memory for more.
 MAX_PIXELS = MAX_IMAGES << 18
@@ -104,7 +107,7 @@ def prepare_fine_tuning(
     features = _prepare_batch_norms(model, head, inputs, config.batch_size, world)
     whitening: Whitening | None = None
     if is_whitened and optimizer == "sgd" and isinstance(head, nn.Linear):
-        whitening = world.broadcast(whitening_of(features))  # the last bits differ between machines
+        whitening = _whitening(model, head, inputs, config.batch_size, world)
     if optimizer == "adamw":
         factors = _factors_of_adamw(config.epochs)
     elif whitening is None:
@@ -147,6 +150,27 @@ def _prepare_batch_norms(
     features, statistics_of_main = world.broadcast((features, statistics_of_main))
     batch_norms.set_running_statistics(model, statistics_of_main)
     return features
+
+
+def _whitening(
+    model: nn.Module, head: nn.Module, inputs: TrainingInputs, batch_size: int, world: World
+) -> Whitening | None:
+    """Return how the head's gradients are whitened; None if there are too few readable images.
+
+    The main process computes it for all: the last bits differ between machines.
+    """
+    whitening: Whitening | None = None
+    if world.is_main:
+        at_once = num_sampled(inputs, batch_size)
+        count = min(len(inputs.training), WHITENING_SAMPLES * at_once)
+        images = sample_images(inputs, count, world)
+        features = [
+            features_of(head, model, images[start : start + at_once].to(world.device))
+            for start in range(0, len(images), at_once)
+        ]
+        if features:
+            whitening = whitening_of(torch.cat(features))
+    return world.broadcast(whitening)
 
 
 def _factors_of_adamw(epochs: int) -> LearningRateFactors:

@@ -41,7 +41,8 @@ Corrupt = Callable[[Pixels, np.random.Generator], Pixels]
 
 def _motion(pixels: Pixels, fraction: float) -> Pixels:
     length = max(2, round(fraction * pixels.shape[1]))
-    return ndimage.uniform_filter1d(pixels, length, axis=1, mode="nearest")
+    filtered: Pixels = ndimage.uniform_filter1d(pixels, length, axis=1, mode="nearest")
+    return filtered
 
 
 def _impulses(pixels: Pixels, random: np.random.Generator, fraction: float) -> Pixels:
@@ -56,7 +57,8 @@ def _fog(pixels: Pixels, random: np.random.Generator, density: float) -> Pixels:
     fog = ndimage.gaussian_filter(random.random(pixels.shape[:2]), pixels.shape[0] / 6, mode="wrap")
     fog = (fog - fog.min()) / max(np.ptp(fog), 1e-9)
     weight = (density * (0.6 + 0.4 * fog))[..., None]
-    return pixels * (1 - weight) + 0.95 * weight
+    foggy: Pixels = pixels * (1 - weight) + 0.95 * weight
+    return foggy
 
 
 def _pixelate(pixels: Pixels, fraction: float) -> Pixels:
@@ -75,7 +77,9 @@ def _webp(pixels: Pixels, quality: int) -> Pixels:
 
 def _shift(pixels: Pixels, fraction: float) -> Pixels:
     height, width, _ = pixels.shape
-    return ndimage.shift(pixels, (fraction * height, -fraction * width, 0), order=1, mode="nearest")
+    offsets = (fraction * height, -fraction * width, 0)
+    shifted: Pixels = ndimage.shift(pixels, offsets, order=1, mode="nearest")
+    return shifted
 
 
 def _zoom(pixels: Pixels, fraction: float) -> Pixels:

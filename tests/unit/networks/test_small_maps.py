@@ -12,7 +12,8 @@ from train_pytorch_model.config.recipe import MIN_EARLY_SIZE
 from train_pytorch_model.image_classifier.architectures import build
 from train_pytorch_model.networks import small_maps
 from train_pytorch_model.networks.dry_runs import dry_run
-from train_pytorch_model.networks.small_maps import MatrixProduct, SmallMapConv2d, meeting_of
+from train_pytorch_model.networks.meetings import meeting_of
+from train_pytorch_model.networks.small_maps import MatrixProduct, SmallMapConv2d
 
 
 @pytest.fixture(scope="module", autouse=True)
