@@ -175,6 +175,11 @@ def test_settings_chosen_by_each_training_stay_out_of_the_recipe(trained: Traine
     assert left_open.isdisjoint(recipe)
 
 
+def written_files(root: Path) -> list[Path]:
+    """The files of a model, without what Python has compiled since for whoever has loaded it."""
+    return [path for path in root.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+
+
 def test_the_manifest_describes_every_file(trained: Trained) -> None:
     files = json.loads((trained.output / "manifest.json").read_text())["files"]
     found = {
@@ -182,8 +187,8 @@ def test_the_manifest_describes_every_file(trained: Trained) -> None:
             "size": path.stat().st_size,
             "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         }
-        for path in trained.output.rglob("*")
-        if path.is_file() and path.name not in ("manifest.json", "_meta.yaml")
+        for path in written_files(trained.output)
+        if path.name not in ("manifest.json", "_meta.yaml")
     }
     assert files == found
 
@@ -194,10 +199,9 @@ def test_a_trained_directory_contains_no_local_paths(trained: Trained, folders: 
         str(trained.output).encode(),
         str(Path.home()).encode() + b"/",
     ]
-    for path in trained.output.rglob("*"):
-        if path.is_file():
-            content = path.read_bytes()
-            assert not [text for text in private if text in content], path
+    for path in written_files(trained.output):
+        content = path.read_bytes()
+        assert not [text for text in private if text in content], path
 
 
 def test_every_epoch_has_the_documented_metrics(trained: Trained) -> None:

@@ -204,6 +204,7 @@ def _customize() -> None:
     """Do what the interpreter does at its start with what PYTHONPATH names."""
     folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[1:1] = [folder for folder in folders if folder and folder not in sys.path]
+    sys.modules.pop("sitecustomize", None)  # of the server, as Debian's Python has one
     with suppress(ImportError):
         importlib.import_module("sitecustomize")
 
