@@ -19,7 +19,7 @@ def outcomes_by(answers: Answers, targets: np.ndarray, probabilities: np.ndarray
     return _MAKERS[type(answers)](targets, probabilities, answers)
 
 
-def _of_one(targets: np.ndarray, probabilities: np.ndarray, answers: Answers) -> AnyOutcomes:  # noqa: ARG001
+def _of_one(targets: np.ndarray, probabilities: np.ndarray, _: Answers) -> AnyOutcomes:
     return outcomes_of(targets, probabilities)
 
 
