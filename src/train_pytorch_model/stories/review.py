@@ -15,12 +15,12 @@ from train_pytorch_model.formats.trained_directory import REPORT
 from train_pytorch_model.inference.predict import predict
 from train_pytorch_model.inputs.scoring import ScoringInputs
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.publishing.review_inputs import Predicted, ReviewInputs, digest_of
-from train_pytorch_model.publishing.review_items import items_of
-from train_pytorch_model.publishing.review_judgement import judge
 from train_pytorch_model.quality.review_order import SUSPECT, TWIN, Ranked, rank_images
 from train_pytorch_model.reports.page_links import address_of, links_to, pages_about
 from train_pytorch_model.reports.review_page import Review, render_review
+from train_pytorch_model.reviewing.inputs import Predicted, ReviewInputs, digest_of
+from train_pytorch_model.reviewing.items import items_of
+from train_pytorch_model.reviewing.judgement import judge
 
 
 def review(inputs: ReviewInputs, world: World) -> str:

@@ -17,9 +17,9 @@ from train_pytorch_model.image_classifier.classifier import best_device
 from train_pytorch_model.inputs import scoring
 from train_pytorch_model.inputs.refuse_lists import refuse_lists
 from train_pytorch_model.machine.command_lines import correction_command
-from train_pytorch_model.publishing.review_inputs import ReviewInputs
 from train_pytorch_model.quality.review_order import MAX_REVIEWED
 from train_pytorch_model.reports.review_page import is_review
+from train_pytorch_model.reviewing.inputs import ReviewInputs
 from train_pytorch_model.stories.review import decided_categories, review
 
 

@@ -18,7 +18,7 @@ from train_pytorch_model import fit
 from train_pytorch_model.api.model import Model
 from train_pytorch_model.errors import InvalidDatasetError, OutputDirectoryError, ParameterError
 from train_pytorch_model.formats.reading import sha256_of
-from train_pytorch_model.publishing import review_items
+from train_pytorch_model.reviewing import items as review_items
 from train_pytorch_model.stories.write_review import write_review
 
 HOSTILE = "<script>alert(1)<!--'\".png"

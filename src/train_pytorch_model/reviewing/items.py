@@ -9,12 +9,12 @@ from train_pytorch_model.distributed.world import World
 from train_pytorch_model.inference.explain import explain
 from train_pytorch_model.machine.console import progress_bar
 from train_pytorch_model.networks.build import build_model
-from train_pytorch_model.publishing.review_inputs import Predicted, ReviewInputs, digest_of
 from train_pytorch_model.quality.review_order import DOUBTFUL, SUSPECT, TWIN, UNLIKE, Ranked
 from train_pytorch_model.quality.review_order import UNLABELLED as WITHOUT_CATEGORY
 from train_pytorch_model.reports.gallery import Heat
 from train_pytorch_model.reports.pictures import thumbnail
 from train_pytorch_model.reports.review_page import MAX_PICTURE_BYTES, NUM_CHOICES, Item, Twin
+from train_pytorch_model.reviewing.inputs import Predicted, ReviewInputs, digest_of
 
 SIDE = 320  # px of a picture, about 15 kB
 NUM_EXPLAINED = 100  # items with a heat map, for each of which the network runs back and forth
@@ -132,6 +132,5 @@ def _why(one: Ranked, probabilities: np.ndarray) -> str:
 
 
 def _why_uncertain(probabilities: np.ndarray) -> str:
-    first, *others = np.sort(probabilities)[::-1].tolist()
-    second = others[0] if others else 0.0
+    second, first = np.sort(probabilities)[-2:]  # with one category, no image is uncertain
     return f"It has no category; the model gives the first two {first:.0%} and {second:.0%}."

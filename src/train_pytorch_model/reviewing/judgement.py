@@ -12,13 +12,13 @@ from train_pytorch_model.formats.listing import UNLABELLED, comparable
 from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.image_classifier.predictions import UnknownError, read_threshold
 from train_pytorch_model.machine.console import logger, progress_bar
-from train_pytorch_model.publishing.review_inputs import Predicted, ReviewInputs
 from train_pytorch_model.quality.folds import NUM_FOLDS, stratified_folds
 from train_pytorch_model.quality.near_duplicates import find_pairs
 from train_pytorch_model.quality.review_order import Judged
 from train_pytorch_model.quality.solved_classifier import solve
 from train_pytorch_model.quality.suspects import best_others, suspects_in
 from train_pytorch_model.quality.to_label import MostUncertain, num_candidates
+from train_pytorch_model.reviewing.inputs import Predicted, ReviewInputs
 
 MAX_SOLVED = 20_000  # labelled images that are predicted out of fold, in about a minute
 STRENGTH = 0.003  # of the solved classifiers
