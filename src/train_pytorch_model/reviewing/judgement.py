@@ -41,8 +41,9 @@ def judge(
     logits[:, of_model] = np.log(np.maximum(predicted.probabilities, TINY))
     labelled = np.flatnonzero(class_indices != UNLABELLED)
     targets = class_indices[labelled]
+    alike = find_pairs(predicted.hashes[labelled]).images
     if _can_be_solved(targets):
-        groups = connect(len(labelled), find_pairs(predicted.hashes[labelled]).images)
+        groups = connect(len(labelled), alike)
         logits[labelled] = _out_of_fold(
             predicted.features[labelled], targets, groups, len(categories)
         )
@@ -65,7 +66,7 @@ def judge(
         is_doubted=is_doubted,
         energies=predicted.energies,
         max_energy=_max_energy(inputs.scoring.model.root),
-        contradictions=_contradictions(predicted.hashes, class_indices),
+        contradictions=labelled[alike[targets[alike[:, 0]] != targets[alike[:, 1]]]],
         to_label=_to_label(predicted, class_indices, inputs.size),
         is_open=is_open,
     )
@@ -117,15 +118,6 @@ def _max_energy(model: Path) -> float:
         return read_threshold(model, KNOWN_FRACTION)
     except UnknownError:
         return float("inf")
-
-
-def _contradictions(hashes: np.ndarray, class_indices: np.ndarray) -> np.ndarray:
-    """Return (P, 2), int64: the pairs that look alike and have different categories."""
-    pairs = find_pairs(hashes).images
-    one, other = class_indices[pairs].T
-    differ = (one != other) & (one != UNLABELLED) & (other != UNLABELLED)
-    contradicting: np.ndarray = pairs[differ]
-    return contradicting
 
 
 def _to_label(predicted: Predicted, class_indices: np.ndarray, size: int) -> list[int]:
