@@ -1,6 +1,6 @@
 """By how much a model's accuracy and its confidences fall where validation images are degraded."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -62,28 +62,34 @@ class FallsMeter:
         # (24, B): which degradation is tried on which image.
         is_tried = numbers % self._every == (rows % self._every)[:, None]
         if is_tried.any():
-            now = self._degrade(frames, outcomes, is_tried)
             tried, images = np.nonzero(is_tried)
+            now = self._try(frames, outcomes.targets, tried, images)
             np.add.at(
                 self._sums, tried, np.column_stack([np.ones(len(tried)), before[images] - now])
             )
         self._done += len(outcomes)
 
-    def _degrade(self, frames: Tensor, outcomes: Outcomes, is_tried: np.ndarray) -> np.ndarray:
-        """Return the values of degraded images: (T, 3), where `is_tried`, in its order."""
-        degraded = torch.cat(
-            [
-                degradation(frames[np.flatnonzero(is_tried[row])], seed=self._done)
-                for row, degradation in enumerate(DEGRADATIONS)
-                if is_tried[row].any()
-            ]
-        )
-        starts = range(0, len(degraded), IMAGES_AT_ONCE)
-        parts = [self._predict(degraded[start : start + IMAGES_AT_ONCE]) for start in starts]
+    def _try(
+        self, frames: Tensor, targets: np.ndarray, tried: np.ndarray, images: np.ndarray
+    ) -> np.ndarray:
+        """Return the values of images (T,) that were degraded in the ways `tried` (T,): (T, 3)."""
+        parts = [self._predict(degraded) for degraded in self._degraded(frames, tried, images)]
         probabilities = np.concatenate([part[0] for part in parts])
         energies = np.concatenate([part[1] for part in parts])
-        is_hit = probabilities.argmax(axis=1) == outcomes.targets[np.nonzero(is_tried)[1]]
+        is_hit = probabilities.argmax(axis=1) == targets[images]
         return self._values(is_hit, probabilities.max(axis=1), energies)
+
+    def _degraded(self, frames: Tensor, tried: np.ndarray, images: np.ndarray) -> Iterator[Tensor]:
+        """Yield degraded images, of which as many are in memory as go through the network."""
+        for start in range(0, len(tried), IMAGES_AT_ONCE):
+            rows = tried[start : start + IMAGES_AT_ONCE]
+            chosen = images[start : start + IMAGES_AT_ONCE]
+            yield torch.cat(
+                [
+                    DEGRADATIONS[row](frames[chosen[rows == row]], seed=self._done)
+                    for row in np.unique(rows).tolist()
+                ]
+            )
 
     @property
     def falls(self) -> Falls | None:

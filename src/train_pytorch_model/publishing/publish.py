@@ -4,13 +4,13 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from shutil import disk_usage, rmtree
 from typing import Any
 
 import msgspec
 import numpy as np
-import torch
 from torch import Tensor
 
 from train_pytorch_model.datasets.one_folder import Parts
@@ -19,7 +19,7 @@ from train_pytorch_model.errors import OutputDirectoryError
 from train_pytorch_model.evaluation.multi_label import AnyEvaluation
 from train_pytorch_model.formats import schema, trained_directory, writing
 from train_pytorch_model.formats.corrections import CORRECTIONS
-from train_pytorch_model.formats.histograms import HISTOGRAMS
+from train_pytorch_model.formats.histograms import HISTOGRAMS, Histograms
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.model_directory import MODEL, write_spec
 from train_pytorch_model.formats.outputs import unfinished_error, writing_directory
@@ -53,6 +53,7 @@ from train_pytorch_model.publishing.model_card import write_mlflow_model
 from train_pytorch_model.publishing.run import Run
 from train_pytorch_model.publishing.validation_histograms import Trial, validation_histograms
 from train_pytorch_model.quality.perceptual_hash import IMAGE_HASHES
+from train_pytorch_model.training.out_of_memory import is_out_of_memory
 from train_pytorch_model.training.plan import Plan
 from train_pytorch_model.training.state import State
 
@@ -165,8 +166,8 @@ def _build(root: Path, plan: Plan, state: State, examination: Examination | None
     if examination:
         _write_examination(root, examination)
         if len(examination.energies):
-            trial = _trial(root, plan, state, spec)
-            _write_histograms(root, examination, spec, trial)
+            histograms = _histograms(root, plan, state, spec, examination)
+            (root / HISTOGRAMS).write_bytes(msgspec.json.encode(histograms))
     return meta
 
 
@@ -229,15 +230,21 @@ def _write_examination(root: Path, examination: Examination) -> None:
         (root / IMAGE_HASHES).write_bytes(examination.training_hashes.tobytes())
 
 
-def _write_histograms(
-    root: Path, examination: Examination, spec: ClassifierSpec, trial: Trial | None
-) -> None:
-    """Write what the validation images were like, and how the model copes with worse ones."""
+def _histograms(
+    root: Path, plan: Plan, state: State, spec: ClassifierSpec, examination: Examination
+) -> Histograms:
+    """Return what the validation images were like, and how the model copes with worse ones."""
+    of_images = partial(validation_histograms, examination.evaluated, examination.energies, spec)
     try:
-        histograms = validation_histograms(examination.evaluated, examination.energies, spec, trial)
-    except torch.OutOfMemoryError:  # the estimated accuracy is a guess then
-        histograms = validation_histograms(examination.evaluated, examination.energies, spec, None)
-    (root / HISTOGRAMS).write_bytes(msgspec.json.encode(histograms))
+        return of_images(_trial(root, plan, state, spec))
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        logger.warning(
+            "Memory does not suffice to try the model on degraded images: the accuracy that `watch`"
+            " estimates will be less certain. The model is not affected."
+        )
+        return of_images(None)
 
 
 def _trial(root: Path, plan: Plan, state: State, spec: ClassifierSpec) -> Trial | None:

@@ -68,6 +68,30 @@ def test_a_degradation_is_tried_on_no_more_images_than_it_may(of_each: int) -> N
     assert seen == of_each * len(DEGRADATIONS)
 
 
+def test_few_degraded_images_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = 0
+    predicted = 0
+
+    def degrade(frames: Tensor, seed: int) -> Tensor:  # noqa: ARG001
+        nonlocal made
+        made += len(frames)
+        assert made - predicted <= falls.IMAGES_AT_ONCE
+        return frames
+
+    def count(frames: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        nonlocal predicted
+        predicted += len(frames)
+        return tell_bright(frames)
+
+    monkeypatch.setattr(falls, "DEGRADATIONS", [degrade] * 24)
+    frames, outcomes, energies = images(40)
+    meter = FallsMeter(count, energies, images=40, of_each=40)
+    meter.add(frames, outcomes, energies)
+    assert made == predicted == 24 * 40
+    assert meter.falls is not None
+    assert meter.falls.accuracy == [0] * 24
+
+
 def test_without_images_there_is_nothing_to_tell() -> None:
     assert FallsMeter(tell_bright, np.zeros(1), images=1, of_each=1).falls is None
 

@@ -77,6 +77,24 @@ def test_an_mlflow_model_is_written_where_it_is_built_and_a_full_disk_is_an_oser
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
+def test_too_little_memory_for_degraded_images_does_not_prevent_writing_the_model(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    problem = "DefaultCPUAllocator: can't allocate memory"
+
+    def run_out(*_: object) -> None:
+        raise RuntimeError(problem)
+
+    monkeypatch.setattr(publish, "_trial", run_out)
+    monkeypatch.setattr(publish, "validation_histograms", lambda *given: given[-1])
+    nothing: Any = SimpleNamespace(evaluated=None, energies=None)
+    assert publish._histograms(Path(), nothing, nothing, nothing, nothing) is None
+    assert "The model is not affected" in caplog.text
+    problem = "the network is wrong"
+    with pytest.raises(RuntimeError, match=problem):
+        publish._histograms(Path(), nothing, nothing, nothing, nothing)
+
+
 @pytest.mark.parametrize(("free", "is_temporary"), [(200 << 20, True), (1 << 20, False)])
 def test_a_model_too_large_for_the_temporary_folder_is_built_beside_the_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, is_temporary: bool
