@@ -203,7 +203,7 @@ class Model:
         """
         import pandas as pd
 
-        from train_pytorch_model.stories.watch import read_tables, watch
+        from train_pytorch_model.stories.watch import watch
 
         if isinstance(tables, str | os.PathLike | pd.DataFrame):
             tables = [tables]
@@ -217,7 +217,7 @@ class Model:
             for table in tables
         ]
         with shown_on_console(quiet=True):
-            return watch(self._directory, read_tables(parts, self.categories))
+            return watch(self._directory, parts)
 
     def evaluate(
         self,

@@ -45,15 +45,15 @@ class Watch:
             check_output(self.output, "output", kind=WATCHED, overwrite=self.overwrite)
         model = open_trained(self.model)
 
-        from train_pytorch_model.stories.watch import read_tables, watch, write_watched
+        from train_pytorch_model.stories.watch import watch, write_watched
 
-        watched = watch(model, read_tables(self.scores, model.categories))
+        watched = watch(model, self.scores)
         for sentence in watched.sentences:
             paragraph(sentence)
         if watched.drift.changes:
             logger.info("Look at these first:")
             for name, label, confidence, _ in watched.look_first[:NUM_SHOWN]:
-                logger.info(f"  {visible(name)}: {label}, {confidence:.1%}")
+                logger.info(f"  {visible(name)}: {visible(label)}, {confidence:.1%}")
             logger.info("On a page, to decide about their categories:")
             logger.info(f"  {review_command(self.model, Path('FOLDER'))}")
         if self.output is not None:

@@ -61,10 +61,10 @@ class Falls(msgspec.Struct, frozen=True):
 class Histograms(msgspec.Struct, frozen=True):
     """What the validation images of a model were like."""
 
-    images: Annotated[int, msgspec.Meta(ge=1)]
+    images: Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
     accuracy: _Fraction
     confidence: _Fraction
-    categories: Annotated[list[_Count], msgspec.Meta(max_length=MAX_CATEGORIES + 1)]
+    categories: Annotated[list[_Count], msgspec.Meta(min_length=1, max_length=MAX_CATEGORIES + 1)]
     features: Mapping[str, Histogram]
     falls: Falls | None = None
 

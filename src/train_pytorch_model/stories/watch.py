@@ -22,6 +22,7 @@ from train_pytorch_model.formats.seen_images import (
     SeenImages,
     SeenReader,
 )
+from train_pytorch_model.formats.spreadsheet_cells import shown_rows
 from train_pytorch_model.formats.writing import write_csv, write_json
 from train_pytorch_model.image_classifier.predictions import ASPECT_RATIO, ENERGY, PIXELS
 from train_pytorch_model.inputs.refuse_lists import refuse_lists
@@ -55,7 +56,10 @@ class Watched:
 
     @property
     def is_like(self) -> bool:
-        """Return whether the images are like the validation images."""
+        """Return whether the images are like the validation images, for all that is known.
+
+        Of too few images nothing is; the sentences say so.
+        """
         return self.drift.is_like
 
     @property
@@ -90,7 +94,7 @@ class Watched:
         lowest, highest = drift.accuracy_interval
         numbers = {
             "Watched images": drift.images,
-            "Like the validation images": float(drift.is_like),
+            "Like the validation images": drift.is_like if drift.is_enough else math.nan,
             "Estimated accuracy": drift.accuracy,
             "Estimated accuracy, lowest": lowest,
             "Estimated accuracy, highest": highest,
@@ -102,8 +106,7 @@ class Watched:
         return {name: value for name, value in named.items() if math.isfinite(value)}
 
 
-def read_tables(tables: "Sequence[Path | pd.DataFrame]", categories: Sequence[str]) -> SeenImages:
-    """Return the images of scored datasets and tables. Raises `InvalidDatasetError`."""
+def _read(tables: "Sequence[Path | pd.DataFrame]", categories: Sequence[str]) -> SeenImages:
     if not tables:
         raise InvalidDatasetError(SCORES, "none are given.")
     reader = SeenReader(categories)
@@ -121,13 +124,16 @@ def read_tables(tables: "Sequence[Path | pd.DataFrame]", categories: Sequence[st
     return reader.seen
 
 
-def watch(model: ModelDirectory, seen: SeenImages) -> Watched:
+def watch(model: ModelDirectory, tables: "Sequence[Path | pd.DataFrame]") -> Watched:
     """Compare what a model saw with its validation images, and log the numbers to MLflow.
 
-    Raises `InvalidModelDirectoryError` for a model that has no histograms, and `ParameterError` for
-    one that answers with any number of categories.
+    Tables are scored datasets, and answers of a served model. Raises `ParameterError` for a model
+    that answers with any number of categories, `InvalidModelDirectoryError` for one that has no
+    histograms, and `InvalidDatasetError` for tables that it has not answered.
     """
-    watched = Watched(_compare(_histograms(model), seen), _look_first(seen, model.categories))
+    histograms = _histograms(model)
+    seen = _read(tables, model.categories)
+    watched = Watched(_compare(histograms, seen), _look_first(seen, model.categories))
     log_numbers("watch", watched.numbers)
     return watched
 
@@ -138,7 +144,7 @@ def write_watched(watched: Watched, output: Path, overwrite: bool = False) -> No
         document = {"sentences": watched.sentences, "numbers": watched.numbers}
         write_json(root / NUMBERS, document)
         rows = [(name, label, f"{p:.6f}", f"{e:.6f}") for name, label, p, e in watched.look_first]
-        write_csv(root / LOOK_FIRST, [COLUMNS, *rows])
+        write_csv(root / LOOK_FIRST, shown_rows([COLUMNS, *rows]))
 
 
 def _histograms(model: ModelDirectory) -> Histograms:

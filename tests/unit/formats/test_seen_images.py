@@ -223,6 +223,8 @@ def test_histograms_of_earlier_versions_have_no_falls(tmp_path: Path) -> None:
         '"energy": {"edges": 1}',
         '"energy": {"edges": [], "counts": [1000000000000]}',
         '"temperature": {"edges": [1], "counts": [1, 1]}',
+        '}, "categories": [], "more": {',
+        '}, "images": 1000000000000000, "more": {',
         '}, "falls": {"accuracy": 1',
         f'}}, "falls": {FALLS.replace("0.5", "1.5")}, "more": {{',
         f'}}, "falls": {FALLS.replace("[0.5]", "[]")}, "more": {{',

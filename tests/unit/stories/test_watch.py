@@ -1,9 +1,16 @@
 """What `watch` says, in sentences."""
 
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+
+from train_pytorch_model.errors import ParameterError
+from train_pytorch_model.image_classifier.answers import AnyCategories
 from train_pytorch_model.quality.drift import Change, Drift
-from train_pytorch_model.stories.watch import Watched
+from train_pytorch_model.stories.watch import LOOK_FIRST, Watched, watch, write_watched
 
 LIKE = Drift(
     images=300,
@@ -33,3 +40,23 @@ def test_an_estimate_that_says_little_comes_with_what_to_do() -> None:
 def test_without_confidences_nothing_is_said_of_the_accuracy() -> None:
     nothing = replace(LIKE, accuracy=float("nan"), accuracy_interval=(float("nan"),) * 2)
     assert "accuracy" not in text_of(nothing)
+
+
+def test_too_few_images_are_not_counted_as_like_the_validation_images() -> None:
+    assert Watched(LIKE, ()).numbers["Like the validation images"] == 1
+    few = Watched(replace(LIKE, images=3, is_enough=False), ())
+    assert "Like the validation images" not in few.numbers
+    assert "3 images cannot be compared" in str(few)
+
+
+def test_a_model_of_lists_is_refused_before_its_answers_are_read(tmp_path: Path) -> None:
+    model: Any = SimpleNamespace(root=tmp_path, answers=AnyCategories((0.5,)), categories=("a",))
+    with pytest.raises(ParameterError, match="measure it with `evaluate`, on labelled images"):
+        watch(model, [tmp_path / "missing.json"])
+
+
+def test_a_spreadsheet_shows_names_that_strangers_have_sent(tmp_path: Path) -> None:
+    name = "=cmd|' /C calc'!A0"
+    write_watched(Watched(LIKE, [(name, "ants", 0.5, 1.0)]), tmp_path / "watched")
+    row = (tmp_path / "watched" / LOOK_FIRST).read_text().splitlines()[1]
+    assert row == f"'{name},ants,0.500000,1.000000"
