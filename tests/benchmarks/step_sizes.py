@@ -18,7 +18,6 @@ from tests.benchmarks.timing import machine
 from train_pytorch_model.image_classifier.architectures import build
 from train_pytorch_model.machine.memory import keep_freed_memory
 from train_pytorch_model.networks.cpu_convolutions import adapt_to_cpu
-from train_pytorch_model.training.channels_last_sgd import ChannelsLastSGD
 from train_pytorch_model.training.optimizer import make_optimizer, set_learning_rate
 
 ARCHITECTURES = (
@@ -95,9 +94,7 @@ def our_step(architecture: str, size: int, batch_size: int, dtype: torch.dtype) 
     network = build(architecture, False, CATEGORIES).train()
     adapt_to_cpu(network)
     network.to(memory_format=torch.channels_last)
-    optimizer = make_optimizer(network)
-    assert isinstance(optimizer, ChannelsLastSGD)
-    optimizer.delay_unmet(network)
+    optimizer = make_optimizer(network, delays_unmet=True)
     set_learning_rate(optimizer, 0.001)
     images = torch.rand(batch_size, 3, size, size).to(memory_format=torch.channels_last)
     return _step(network, optimizer, images, dtype)

@@ -2,8 +2,9 @@
 
 On a map of 1 x 1, only the middle of a 3 x 3 filter meets a pixel, and all others nothing but
 padding. oneDNN computes them all; what it leaves of their bfloat16 gradients with a stride of 2 is
-uninitialized: 1e30, or NaN. Here only the weights that meet pixels are computed, and the gradients
-of the others are zeros. On maps of up to 2 x 2 a matrix product is faster as well.
+uninitialized: 1e30, or NaN. Here only the weights that meet pixels are computed; the gradients of
+the others are zeros, or none where their steps wait (`UnmetWeights`). On maps of up to 2 x 2 a
+matrix product is faster as well.
 """
 
 from typing import Any
@@ -79,6 +80,15 @@ class SmallMapConv2d(nn.Conv2d):
             return False
         num_weights = self.out_channels * self.in_channels * meeting.num_weights
         return meeting.num_weights == 1 or num_weights >= MIN_WEIGHTS
+
+
+def unmet_weights_of(network: nn.Module) -> dict[str, UnmetWeights]:
+    """Return the convolutions' weights whose steps may wait, by the names of these."""
+    return {
+        f"{name}.weight": layer.unmet
+        for name, layer in network.named_modules()
+        if isinstance(layer, SmallMapConv2d) and layer.unmet
+    }
 
 
 def is_plain(module: nn.Module) -> bool:

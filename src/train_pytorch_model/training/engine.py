@@ -17,7 +17,7 @@ from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.classifier import Normalize
 from train_pytorch_model.networks import batch_norms, build, frozen_backbone, initialize
 from train_pytorch_model.networks.cpu_convolutions import adapt_to_cpu
-from train_pytorch_model.training.channels_last_sgd import ChannelsLastSGD
+from train_pytorch_model.networks.small_maps import unmet_weights_of
 from train_pytorch_model.training.cuda_graph_step import CudaGraphStep, can_be_captured
 from train_pytorch_model.training.fine_tuning import (
     LearningRateFactors,
@@ -102,8 +102,8 @@ class Engine:
 
     def end_training(self) -> None:
         """Let the weights be those after the steps of an epoch."""
-        if isinstance(self.optimizer, ChannelsLastSGD):
-            self.optimizer.apply_delayed()
+        for unmet in unmet_weights_of(self.network).values():
+            unmet.apply()
 
     def randomize(self, batch: Batch, epoch: int, step: int) -> Batch:
         """Seed the randomness of a step, dropout and CutMix, and apply CutMix.
@@ -186,13 +186,13 @@ def start_engine(plan: Plan, max_micro_batch: int | None = None) -> Engine:
     if plan.cache.views:
         model = frozen_backbone.OnFrozenBackbone(model, head)
     factors = lr_factors.by_parameter(network, head)
-    optimizer = make_optimizer(network, factors, plan.optimizer.name)
+    scaler = plan.precision.scaler(world.device)
+    # DDP averages, and a scaler unscales, the gradients of all weights.
+    delays_unmet = world.size == 1 and not scaler.is_enabled()
+    optimizer = make_optimizer(network, factors, plan.optimizer.name, delays_unmet)
     if whitening is not None:
         assert isinstance(head, nn.Linear)
         whitening.to(world.device).attach(optimizer, head)
-    if isinstance(optimizer, ChannelsLastSGD) and world.size == 1:  # DDP averages all gradients
-        optimizer.delay_unmet(network)
-    scaler = plan.precision.scaler(world.device)
 
     # The step. All processes begin with rank 0's weights; trials leave the network as it was.
     framing = inputs.training_framing

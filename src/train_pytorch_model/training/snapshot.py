@@ -43,7 +43,7 @@ def take_snapshot(engine: Engine, state: State) -> Snapshot:
     shared = {
         **_prefixed("network.", network.state_dict()),
         **_prefixed("momentum.", momentum_of(engine.optimizer, network)),
-        **_prefixed("delayed.", delayed_of(engine.optimizer, network)),
+        **_prefixed("delayed.", delayed_of(network)),
         **_prefixed("best.", state.best.weights),
     }
     local = {"statistics": running_statistics(network), **state.tensors()}
@@ -84,16 +84,17 @@ def check(engine: Engine, checkpoint: Checkpoint) -> None:
         raise MalformedFileError(f"its values are not those of a run: {error}.") from error
 
     network = engine.network.state_dict()
+    momentum = momentum_of(engine.optimizer, engine.network)
     num_images = len(engine.plan.inputs.training)
     needed = {
         **_prefixed("network.", network),
-        **_prefixed("momentum.", momentum_of(engine.optimizer, engine.network)),
+        **_prefixed("momentum.", momentum),
         "margins": torch.empty(2, 3, num_images, dtype=torch.int32),
     }
     steps = {
         name: torch.empty(*tensor.shape[2:], 2, 2, dtype=torch.float64)
-        for name, tensor in network.items()
-        if tensor.ndim == 4
+        for name, tensor in momentum.items()
+        if name in network and tensor.ndim == 4
     }
     known = needed | _prefixed("best.", network) | _prefixed("delayed.", steps)
     for name, tensor in checkpoint.tensors.items():

@@ -1,4 +1,4 @@
-"""How many images the engine computes at once."""
+"""How many images the engine computes at once, and which steps wait."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +12,10 @@ from train_pytorch_model.config.train_config import TrainConfig
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.inputs.opening import open_training_inputs
+from train_pytorch_model.networks.small_maps import unmet_weights_of
+from train_pytorch_model.training.engine import start_engine
 from train_pytorch_model.training.plan import Plan, make_plan
+from train_pytorch_model.training.precision import Precision
 
 CPU = torch.device("cpu")
 ALONE = World(0, 1, 0, 1, CPU)
@@ -39,3 +42,11 @@ def test_the_number_of_images_validated_at_once_follows_their_size(
     plan = replace(plan, world=gpu, inputs=inputs)
     engine = replace(snapshots.start().engine, plan=plan, micro_batch=trained)
     assert engine.validated_at_once == validated
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_steps_wait_unless_a_scaler_has_to_unscale_all_gradients(
+    plan: Plan, dtype: torch.dtype
+) -> None:
+    engine = start_engine(replace(plan, precision=Precision(dtype, "")))
+    assert bool(unmet_weights_of(engine.network)) != engine.scaler.is_enabled()

@@ -8,6 +8,7 @@ from tests.snapshots import alone, everything, snapshot_of, start, train, traine
 from tests.trainings import ALONE, Training
 
 from train_pytorch_model.networks.cpu_convolutions import adapt_to_cpu
+from train_pytorch_model.networks.small_maps import unmet_weights_of
 from train_pytorch_model.training.channels_last_sgd import ChannelsLastSGD
 from train_pytorch_model.training.metrics import Metrics
 from train_pytorch_model.training.optimizer import OptimizerName, delayed_of, momentum_of
@@ -98,20 +99,19 @@ def test_a_single_non_finite_value_is_found_in_weights_and_statistics(value: flo
 def test_steps_that_wait_for_all_weights_to_be_needed_go_through_a_checkpoint() -> None:
     training, other = delaying(), delaying()
     steps = torch.randn(3, 3, 2, 2, dtype=torch.float64)
-    weight = training.engine.network.get_parameter("0.weight")
-    training.engine.optimizer.unmet[weight].wait(steps)  # type: ignore[attr-defined]
+    unmet_weights_of(training.engine.network)["0.weight"].wait(steps)
     checkpoint = gather(snapshot_of(training), ALONE)
     assert checkpoint
     check(other.engine, checkpoint)
     snapshot = scatter(checkpoint, ALONE)
     assert snapshot
     restore(other.engine, other.state, snapshot)
-    found = delayed_of(other.engine.optimizer, other.engine.network)
+    found = delayed_of(other.engine.network)
     assert found.keys() == {"0.weight"}
     assert torch.equal(found["0.weight"], steps)
 
     restore(other.engine, other.state, snapshot_of(delaying()))
-    assert not delayed_of(other.engine.optimizer, other.engine.network)
+    assert not delayed_of(other.engine.network)
 
 
 def delaying() -> Training:

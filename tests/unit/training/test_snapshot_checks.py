@@ -99,3 +99,14 @@ def test_margins_of_other_images_are_damage() -> None:
     damaged = Checkpoint({**checkpoint.tensors, **of_others}, checkpoint.values)
     with pytest.raises(MalformedFileError, match="margins"):
         check(start().engine, damaged)
+
+
+def test_steps_that_wait_of_weights_that_are_not_trained_are_damage() -> None:
+    training = start()
+    training.engine.network.get_parameter("0.weight").requires_grad_(False)
+    checkpoint = gather(snapshot_of(training), ALONE)
+    assert checkpoint
+    steps = {"delayed.0.weight": torch.zeros(3, 3, 2, 2, dtype=torch.float64)}
+    damaged = Checkpoint({**checkpoint.tensors, **steps}, checkpoint.values)
+    with pytest.raises(MalformedFileError, match=r"delayed\.0\.weight does not fit"):
+        check(training.engine, damaged)
