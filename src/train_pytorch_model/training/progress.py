@@ -34,7 +34,9 @@ def progress_of(state: State) -> str:
         return "after the last epoch; only the trained model directory is missing"
     if progress.images_done == 0:
         return f"at the beginning of epoch {progress.epoch}"
-    return f"in epoch {progress.epoch}, after {progress.images_done:,} of {num_images:,} images"
+    # Before the validation, images that turned out to be unreadable are no longer among them.
+    done = min(progress.images_done, num_images)
+    return f"in epoch {progress.epoch}, after {done:,} of {num_images:,} images"
 
 
 def show_epoch(plan: Plan, state: State) -> None:

@@ -17,6 +17,7 @@ from train_pytorch_model.training.progress import (
     EpochView,
     Pace,
     later_epochs_s,
+    progress_of,
 )
 from train_pytorch_model.training.state import StepReport
 
@@ -117,3 +118,22 @@ def test_data_wait_is_not_scaled_up_in_the_warning(
     # Nine tenths of a step are waiting: the larger images of the second epoch take a fifth longer.
     after_ten_steps(monkeypatch, step_s, [100, 300], waited_s=step_s / (STEPS_TO_JUDGE - 1) * 0.9)
     assert warnings_in(caplog) == []
+
+
+@pytest.mark.parametrize(
+    ("images_done", "text"),
+    [
+        (0, "at the beginning of epoch 2"),
+        (8, "in epoch 2, after 8 of 15 images"),
+        (15, "in epoch 2, after 15 of 15 images"),
+        # One of 16 has turned out to be unreadable since it was counted.
+        (16, "in epoch 2, after 15 of 15 images"),
+    ],
+)
+def test_a_resumed_run_says_how_far_it_is(images_done: int, text: str) -> None:
+    state: Any = SimpleNamespace(
+        progress=SimpleNamespace(epoch=2, images_done=images_done),
+        images={"training": range(15)},
+        is_over=False,
+    )
+    assert progress_of(state) == text
