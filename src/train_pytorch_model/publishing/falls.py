@@ -15,7 +15,7 @@ from train_pytorch_model.training.plan import Plan
 MAX_IMAGES = 100  # of each degradation
 MIN_IMAGES = 8  # of fewer, the falls are a matter of chance
 IMAGES_AT_ONCE = 32  # that go through the network
-MAX_FRACTION = 0.02  # of the passes through the network that the training took
+MAX_FRACTION = 0.02  # of the passes through the network that the training took on a process
 PASSES_OF_A_STEP = 3  # forward, and twice as much backward
 
 # Frames (B, H, W, 3), uint8, to probabilities (B, C) and energies (B,).
@@ -23,8 +23,12 @@ Predict = Callable[[Tensor], tuple[np.ndarray, np.ndarray]]
 
 
 def images_of_each(plan: Plan, epochs: int) -> int:
-    """Return of how many images a degradation may be tried, which takes little of the training."""
-    number = int(MAX_FRACTION * _passes(plan, epochs) / len(DEGRADATIONS))
+    """Return of how many images a degradation may be tried, which takes little of the training.
+
+    The main process tries them alone, and the others wait.
+    """
+    passes = _passes(plan, epochs) / plan.world.size
+    number = int(MAX_FRACTION * passes / len(DEGRADATIONS))
     return min(number, MAX_IMAGES) if number >= MIN_IMAGES else 0
 
 

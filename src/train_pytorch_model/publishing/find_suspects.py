@@ -29,8 +29,9 @@ from train_pytorch_model.training.state import ImageResults
 TINY = 1e-12  # of a probability, so that it has a logarithm
 SUPPOSED = 0.1  # wrong labels: were so many wrong, a model that can tell …
 MIN_FOUND = 0.4  # … would find so many of them, …
-MOST_PREDICTED = 0.9  # of the images that have margins
-MIN_NUM_FOUND = 5  # … or at least so many validation images
+MIN_NUM_FOUND = 5  # … and at least so many validation images
+# Of the images that have margins, a race has predicted at least so many, if its predictions count.
+MIN_PREDICTED = 0.9
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def _training_suspects(evidence: Evidence, held_out: Suspects) -> Suspects:
     """Return the suspects among the training images.
 
     A race's predictions out of fold find more than margins do; but it may have looked at few of the
-    images only, and a training at all.
+    images only, and the training at all of them.
     """
     inputs = evidence.inputs
     if inputs.race is None:
@@ -119,7 +120,7 @@ def _training_suspects(evidence: Evidence, held_out: Suspects) -> Suspects:
     probabilities = read_race_arrays(inputs.model.root).probabilities[: len(inputs.training)]
     known = np.flatnonzero(np.isfinite(probabilities).all(axis=1))
     with_margin = np.flatnonzero(np.isfinite(evidence.margins[0]))
-    if len(known) < MOST_PREDICTED * len(with_margin):
+    if len(known) < MIN_PREDICTED * len(with_margin):
         return suspects_by_margin(*evidence.margins, held_out)
     targets = inputs.training.class_indices[known]
     logits = np.log(np.maximum(probabilities[known].astype(np.float64), TINY))

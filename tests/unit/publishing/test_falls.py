@@ -103,6 +103,7 @@ def plan_of(**changed: Any) -> Any:
     return SimpleNamespace(
         inputs=SimpleNamespace(**values | changed.pop("inputs", {})),
         framings=[size] * 10,
+        world=SimpleNamespace(size=changed.pop("processes", 1)),
         cache=SimpleNamespace(views=changed.pop("views", None)),
     )
 
@@ -113,6 +114,7 @@ def test_the_trial_takes_little_of_what_the_training_took() -> None:
         assert 0.015 < passes / (epochs * (3 * 2400 + 100)) <= falls.MAX_FRACTION or passes == 0
     assert images_of_each(plan_of(inputs={"training": range(100_000)}), 10) == falls.MAX_IMAGES
     assert images_of_each(plan_of(inputs={"training": range(50)}), 1) == 0
+    assert images_of_each(plan_of(processes=2), 10) == images_of_each(plan_of(), 5)
     frozen = images_of_each(plan_of(freeze_backbone=True), 10)
     assert 0 < frozen < images_of_each(plan_of(), 10)
     assert images_of_each(plan_of(freeze_backbone=True, views=object()), 10) == 0
