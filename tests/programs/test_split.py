@@ -50,6 +50,14 @@ def test_images_without_categories_are_split_with_a_note(folders: Path, tmp_path
     assert ended.stdout.startswith("Splitting 4 images without categories into 2 and 2\n")
 
 
+def test_a_table_of_categories_that_is_not_read_is_a_warning(folders: Path, tmp_path: Path) -> None:
+    images = shutil.copytree(folders / "training" / "red", tmp_path / "photographs of mine")
+    (images / "labels.csv").write_text("file_name,label\n")
+    ended = split(images, tmp_path / "first", tmp_path / "second")
+    assert "Warning: labels.csv is not read here" in ended.stdout
+    assert f"convert --input '{images}' --output images`" in ended.stdout
+
+
 def test_a_category_in_one_part_only_is_a_warning(folders: Path, tmp_path: Path) -> None:
     shutil.copytree(folders / "training", tmp_path / "images")
     for image in sorted((tmp_path / "images/red").iterdir())[1:]:

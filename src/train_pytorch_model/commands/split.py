@@ -19,6 +19,8 @@ from train_pytorch_model.evaluation.metrics import confidence_interval
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.formats.part_names import PARTS
+from train_pytorch_model.formats.table_files import tables_in
+from train_pytorch_model.machine.command_lines import conversion_command
 from train_pytorch_model.machine.console import logger, set_up
 
 FRACTION = "Fraction of images in the first output"  # the parameter's name in the designer
@@ -80,6 +82,8 @@ class Split:
             check_output(output, name)
         for warning in images.warnings():
             logger.warning(warning)
+        if not images.categories:
+            _warn_of_tables(self.input)
 
         groups = grouping.group_images(images, self.group_by or "")
         parts = splitting.split(images, fractions, self.seed, self.stratified, groups.labels)
@@ -167,6 +171,17 @@ class Split:
                 f"--fractions {fractions}: give a number greater than 0 for each of the"
                 f" {num_parts} outputs. They add up to 1."
             )
+
+
+def _warn_of_tables(folder: Path) -> None:
+    """Warn of a table beside images without categories, which may tell them: it is left behind."""
+    tables = tables_in(folder)
+    if tables:
+        logger.warning(
+            f"{tables[0].name} is not read here and not in the parts. If it tells the categories,"
+            " give them to the images first, and split those:"
+            f" `{conversion_command(folder, 'images')}`"
+        )
 
 
 def _warn_of_categories(parts: Sequence[ImageDirectory], fractions: Sequence[float]) -> None:

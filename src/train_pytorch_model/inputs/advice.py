@@ -16,6 +16,7 @@ from train_pytorch_model.formats.model_directory import ModelDirectory, renamed_
 from train_pytorch_model.formats.trained_directory import published_fingerprint
 from train_pytorch_model.image_classifier.predictions import UNKNOWN_LABEL
 from train_pytorch_model.inputs.category_names import spelling_warnings
+from train_pytorch_model.machine.command_lines import conversion_command
 from train_pytorch_model.quality.identical_files import IdenticalFiles
 
 # Largest to smallest category; from this ratio on, rare categories are hardly learned.
@@ -115,12 +116,11 @@ def _how_to_merge(training: ImageDirectory) -> str:
     """Return how images get the categories of all their copies, if they have one each."""
     if training.is_multi_label:
         return ""
-    command = (
-        f"`python -m train_pytorch_model convert --input {training.root} --merge-copies --output"
-        " NEW` makes them one image with the categories of all its copies; training then learns any"
-        " number of categories an image."
+    command = conversion_command(training.root, "NEW", "--merge-copies")
+    return (
+        f" If both are right: `{command}` makes them one image with the categories of all its"
+        " copies; training then learns any number of categories an image."
     )
-    return f" If both are right: {command}"
 
 
 def familiarity_warnings(model: ModelDirectory, images: ImageDirectory) -> Iterator[str]:

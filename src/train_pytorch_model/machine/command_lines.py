@@ -8,6 +8,12 @@ from train_pytorch_model.machine.launch import PROGRAM
 COMMAND = f"python -m {PROGRAM}"
 
 
+def conversion_command(folder: Path, output: str, *options: str) -> str:
+    """Return the line of a shell that makes an image directory of a folder."""
+    line = [f"{COMMAND} convert --input {shlex.quote(str(folder))}", *options, f"--output {output}"]
+    return " ".join(line)
+
+
 def correction_command(folder: Path, has_categories: bool) -> str:
     """Return the line of a shell that trains with the decisions about the images of a folder.
 
