@@ -55,7 +55,7 @@ def main() -> None:
                 if other:
                     other.kill()
                     other.wait()
-            rates: list[float] = found["rates"]  # type: ignore[assignment]  # the one list among numbers
+            rates: list[float] = found["rates"]
             # What the busy process has computed is a child's time as well, but counted only after
             # this run.
             return {"images/s, best epoch": max(rates), "CPU s per image": found["cpu_s"] / trained}

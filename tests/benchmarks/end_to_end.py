@@ -14,11 +14,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from tests.benchmarks.timing import (
     AVX2_ONLY,
+    CONTENDERS,
     Measure,
     arguments_of_training,
     count_images,
@@ -29,8 +31,6 @@ from tests.benchmarks.timing import (
 )
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.config.recipe import PrecisionName, Recipe
-
-CONTENDERS = Path(__file__).with_name("contenders")
 
 
 def main() -> None:
@@ -52,7 +52,7 @@ def main() -> None:
         def program(name: str, recipe: Recipe) -> tuple[object, ...]:
             untrained = Path(folder) / name
             InitModel(architecture=chosen.architecture, output=untrained, recipe=recipe).run()
-            ours = (sys.executable, "-m", "tests.benchmarks.contenders.ours")
+            ours = (sys.executable, "-m", f"{CONTENDERS}.ours")
             return *ours, untrained, images, chosen.batch_size, chosen.epochs
 
         own = program("as it comes", recipe)
@@ -61,11 +61,11 @@ def main() -> None:
         peer = (images, chosen.architecture, chosen.image_size, chosen.batch_size, chosen.epochs)
         contenders: dict[str, Measure] = {
             "plain float32 script": lambda: _measure(
-                trained, sys.executable, CONTENDERS / "plain.py", *peer
+                trained, sys.executable, "-m", f"{CONTENDERS}.plain", *peer
             )
         }
         if chosen.timm_python:
-            timm = (chosen.timm_python, CONTENDERS / "timm_best.py", *peer)
+            timm = (chosen.timm_python, "-m", f"{CONTENDERS}.timm_best", *peer)
             if torch.cuda.is_available():
                 name = "timm, bfloat16, channels last, prefetcher"
                 contenders[name] = lambda: _measure(trained, *timm)
@@ -104,8 +104,8 @@ def _measure(trained: int, *command: object) -> dict[str, float]:
     }
 
 
-def _rates(found: Mapping[str, float]) -> dict[str, float]:
-    rates: list[float] = found["rates"]  # type: ignore[assignment]  # a list, not a number
+def _rates(found: Mapping[str, Any]) -> dict[str, float]:
+    rates: list[float] = found["rates"]
     later = rates[1:] or rates
     return {
         "images/s, first epoch": rates[0],

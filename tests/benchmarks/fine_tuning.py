@@ -17,8 +17,6 @@ from tests.benchmarks import timing
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.config.recipe import Recipe
 
-CONTENDERS = Path(__file__).with_name("contenders")
-
 
 def main() -> None:
     """Run both in turn; print the tables."""
@@ -43,14 +41,15 @@ def main() -> None:
         ).run()
         lengths = (chosen.batch_size, chosen.epochs)
         plain = (
-            CONTENDERS / "plain.py",
+            "-m",
+            f"{timing.CONTENDERS}.plain",
             images,
             chosen.architecture,
             chosen.image_size,
             *lengths,
             *(["--frozen"] if chosen.freeze_backbone else []),
         )
-        ours = ("-m", "tests.benchmarks.contenders.ours", untrained, images, *lengths)
+        ours = ("-m", f"{timing.CONTENDERS}.ours", untrained, images, *lengths)
         contenders = {
             "plain float32 script": lambda: _measure(num_images, *plain),
             "this program": lambda: _measure(num_images, *ours),

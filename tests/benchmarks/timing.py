@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -24,6 +25,8 @@ AVX2_ONLY = {
     "ATEN_CPU_CAPABILITY": "avx2",
     "MKL_ENABLE_INSTRUCTIONS": "AVX2",
 }
+
+CONTENDERS = "tests.benchmarks.contenders"
 
 Measure = Callable[[], Mapping[str, float]]
 """One run of a contender: name of a measurement → value."""
@@ -111,7 +114,7 @@ def machine() -> str:
     )
 
 
-def run_json(*command: str | Path, env: Mapping[str, str] | None = None) -> dict[str, float]:
+def run_json(*command: str | Path, env: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Run a program and return the JSON object on its last line of output; exit if it fails.
 
     `cpu_s` is what all its processes have computed, in seconds; `env` is added to the environment.
@@ -124,7 +127,7 @@ def run_json(*command: str | Path, env: Mapping[str, str] | None = None) -> dict
     after = os.times()
     if ended.returncode:
         sys.exit(f"{' '.join(map(str, command))}\n{ended.stderr}")
-    found: dict[str, float] = json.loads(ended.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     computed_s = (
         after.children_user + after.children_system - before.children_user - before.children_system
     )

@@ -49,7 +49,7 @@ def main() -> None:
                 found = run_json(sys.executable, *launcher, *map(str, own))
             finally:
                 os.sched_setaffinity(0, usable)
-            rates: list[float] = found["rates"]  # type: ignore[assignment]  # the one list among numbers
+            rates: list[float] = found["rates"]
             return {
                 "images/s, first epoch": rates[0],
                 "images/s, best later epoch": max(rates[1:] or rates),

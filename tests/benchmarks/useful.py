@@ -7,7 +7,6 @@ has to be installed. Ultralytics is left out: it fine-tunes its own networks onl
 have to be downloaded from its site.
 """
 
-import json
 import os
 import random
 import shutil
@@ -18,7 +17,6 @@ from pathlib import Path
 
 from tests.benchmarks import timing
 
-CONTENDERS = Path(__file__).with_name("contenders")
 POINTS = 0.02  # below the last accuracy
 MAX_HELD_OUT = 500
 RIGHT = "held-out images right after the last epoch, in %"
@@ -46,8 +44,8 @@ def main() -> None:
         folders = split(chosen.images, chosen.count, Path(name))
         sizes = (chosen.image_size, chosen.epochs)
         given = (*folders, chosen.architecture, weights, *sizes)
-        peer = (sys.executable, CONTENDERS / "fine_tuned.py", *given)
-        ours = (sys.executable, "-m", "tests.benchmarks.contenders.fitted", *folders)
+        peer = (sys.executable, "-m", f"{timing.CONTENDERS}.fine_tuned", *given)
+        ours = (sys.executable, "-m", f"{timing.CONTENDERS}.fitted", *folders)
         model = ("--architecture", f"timm:{chosen.architecture}", "--weights-file", weights)
         options = (*model, "--image-size", sizes[0], "--precision", precision)
         fitted = (*ours, *options, "--epochs", sizes[1], "--patience", sizes[1])
@@ -58,7 +56,7 @@ def main() -> None:
             "this program: fit": lambda: _measure(*fitted),
         }
         if chosen.fastai_python:
-            fastai = (chosen.fastai_python, CONTENDERS / "fastai_tuned.py", *given)
+            fastai = (chosen.fastai_python, "-m", f"{timing.CONTENDERS}.fastai_tuned", *given)
             contenders["fastai, fine_tune"] = lambda: _measure(*fastai)
         if chosen.minutes:
             race = (*ours, "--minutes", chosen.minutes, "--image-size", sizes[0])
@@ -84,7 +82,7 @@ def split(images: Path, count: int, folder: Path) -> tuple[Path, Path]:
 
 def _measure(*command: object) -> Mapping[str, float]:
     found = timing.run_json(*map(str, command))
-    epochs: list[list[float]] = json.loads(json.dumps(found["epochs"]))
+    epochs: list[list[float]] = found["epochs"]
     last = epochs[-1][1]
     first_useful_s = next(cpu_s for cpu_s, right in epochs if right >= last - POINTS)
     return {

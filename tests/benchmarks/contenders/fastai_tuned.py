@@ -1,4 +1,4 @@
-"""`fastai_tuned.py TRAINING HELD_OUT ARCHITECTURE WEIGHTS SIZE EPOCHS`: fastai's `fine_tune` of a
+"""`fastai_tuned TRAINING HELD_OUT ARCHITECTURE WEIGHTS SIZE EPOCHS`: fastai's `fine_tune` of a
 network of timm, with its defaults.
 
 One of the epochs trains the new layers alone; a fifth of the images validate. Run it with a Python
@@ -7,9 +7,7 @@ that has fastai.
 
 import json
 import operator
-import os
 import sys
-import time
 from typing import Any
 
 import timm
@@ -25,6 +23,8 @@ from fastai.vision.all import (
 )
 from safetensors.torch import load_file
 
+from tests.benchmarks.contenders.cpu_time import cpu_s
+
 
 class Epochs(Callback):  # type: ignore[misc]  # fastai has no types
     """Keeps the weights of each epoch, and when they were there."""
@@ -33,10 +33,9 @@ class Epochs(Callback):  # type: ignore[misc]  # fastai has no types
         self.found: list[tuple[float, dict[str, Any]]] = []
 
     def after_epoch(self) -> None:
-        times = os.times()
-        cpu_s = time.process_time() + times.children_user + times.children_system
+        ended_s = cpu_s()
         weights = {name: value.clone() for name, value in self.model.state_dict().items()}
-        self.found.append((cpu_s, weights))
+        self.found.append((ended_s, weights))
 
 
 def main() -> None:
@@ -64,12 +63,12 @@ def main() -> None:
         files = get_image_files(held_out)
         targets = [images.vocab.o2i[path.parent.name] for path in files]
         found = []
-        for cpu_s, state in kept.found:
+        for ended_s, state in kept.found:
             learner.model.load_state_dict(state)
             predicted, _ = learner.get_preds(dl=images.test_dl(files))
             labels = predicted.argmax(dim=1).tolist()
             num_right = sum(map(operator.eq, labels, targets))
-            found.append((cpu_s, num_right / len(targets)))
+            found.append((ended_s, num_right / len(targets)))
     print(json.dumps({"epochs": found}))
 
 

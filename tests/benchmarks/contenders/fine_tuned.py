@@ -1,4 +1,4 @@
-"""`fine_tuned.py TRAINING HELD_OUT ARCHITECTURE WEIGHTS SIZE EPOCHS [--timm] [--float32]`: a script
+"""`fine_tuned TRAINING HELD_OUT ARCHITECTURE WEIGHTS SIZE EPOCHS [--timm] [--float32]`: a script
 that fine-tunes a network of timm as PyTorch's tutorial does.
 
 Pillow, float32 tensors made in worker processes, a contiguous network, SGD at 0.001 that falls by a
@@ -9,16 +9,17 @@ unless `--float32`.
 import json
 import os
 import sys
-import time
 
 import timm
-import timm.data
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torchvision import transforms
 from torchvision.datasets import ImageFolder
+
+from tests.benchmarks.contenders.cpu_time import cpu_s
+from tests.benchmarks.contenders.timm_loader import timm_loader
 
 BATCH_SIZE = 16
 WORKERS = len(os.sched_getaffinity(0))
@@ -37,9 +38,11 @@ def main() -> None:
     network.reset_classifier(len(classes))
     network.to(memory_format=layout)
     normal = {"mean": network.default_cfg["mean"], "std": network.default_cfg["std"]}
-    loader = (
-        timm_loader(training, size, normal) if is_timm else plain_loader(training, size, normal)
-    )
+    loader = plain_loader(training, size, normal)
+    if is_timm:  # whose workers end with each epoch, and are counted then
+        device = torch.device("cpu")
+        options = {"persistent_workers": False, **normal}
+        loader = timm_loader(training, size, BATCH_SIZE, device, **options)
     judged = DataLoader(ImageFolder(held_out, evaluated(size, normal)), BATCH_SIZE)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.001, momentum=0.9, weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
@@ -82,26 +85,6 @@ def plain_loader(
     return DataLoader(images, BATCH_SIZE, shuffle=True, num_workers=WORKERS)
 
 
-def timm_loader(
-    folder: str, size: int, normal: dict[str, tuple[float, ...]]
-) -> "DataLoader[list[Tensor]]":
-    """Return timm's loader with its own augmentation."""
-    loader: DataLoader[list[Tensor]] = timm.data.create_loader(
-        timm.data.create_dataset("", folder, is_training=True),
-        input_size=(3, size, size),
-        batch_size=BATCH_SIZE,
-        is_training=True,
-        color_jitter=None,
-        interpolation="bilinear",
-        num_workers=WORKERS,
-        use_prefetcher=False,
-        device=torch.device("cpu"),
-        persistent_workers=False,
-        **normal,
-    )
-    return loader
-
-
 @torch.inference_mode()
 def accuracy(
     network: nn.Module, images: "DataLoader[list[Tensor]]", layout: torch.memory_format
@@ -114,13 +97,6 @@ def accuracy(
         num_right += int((predicted == targets).sum())
         count += len(targets)
     return num_right / count
-
-
-def cpu_s() -> float:
-    """Return what this process has computed, and those that it has ended, in seconds."""
-    times = os.times()
-    ended = times.children_user + times.children_system
-    return time.process_time() + ended
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`plain.py IMAGES ARCHITECTURE SIZE BATCH EPOCHS [--frozen]`: a script after torchvision's
+"""`plain IMAGES ARCHITECTURE SIZE BATCH EPOCHS [--frozen]`: a script after torchvision's
 reference.
 
 Pillow, float32 tensors made in worker processes, a contiguous model, the loss read at every step.

@@ -1,4 +1,4 @@
-"""`timm_best.py IMAGES ARCHITECTURE SIZE BATCH EPOCHS [--compile] [--float32]`: timm at its
+"""`timm_best IMAGES ARCHITECTURE SIZE BATCH EPOCHS [--compile] [--float32]`: timm at its
 fastest.
 
 That is `train.py --amp --amp-dtype bfloat16 --channels-last --opt sgd` with one worker per usable
@@ -8,16 +8,16 @@ Python that has timm.
 """
 
 import json
-import os
 import sys
 import time
 from pathlib import Path
 
 import timm
-import timm.data
 import timm.optim
 import torch
 from torch import nn
+
+from tests.benchmarks.contenders.timm_loader import timm_loader
 
 
 def main() -> None:
@@ -25,30 +25,12 @@ def main() -> None:
     arguments = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
     images, architecture, *numbers = arguments
     size, batch_size, epochs = map(int, numbers)
-    workers = len(os.sched_getaffinity(0))
-    has_gpu = torch.cuda.is_available()
-    device = torch.device("cuda" if has_gpu else "cpu")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.backends.cudnn.benchmark = True  # as in train.py
-    loaders = []
-    for is_training in (True, False):
-        dataset = timm.data.create_dataset("", images, is_training=is_training)
-        loaders.append(
-            timm.data.create_loader(
-                dataset,
-                input_size=(3, size, size),
-                batch_size=batch_size,
-                is_training=is_training,
-                no_aug=False,
-                color_jitter=None,
-                interpolation="bilinear",
-                num_workers=workers,
-                use_prefetcher=has_gpu,
-                pin_memory=has_gpu,
-                device=device,
-                persistent_workers=True,
-            )
-        )
-    training, validation = loaders
+    training, validation = (
+        timm_loader(images, size, batch_size, device, is_training, persistent_workers=True)
+        for is_training in (True, False)
+    )
     classes = len(list(Path(images).iterdir()))
     model = timm.create_model(architecture, num_classes=classes)
     model = model.to(device).to(memory_format=torch.channels_last)
