@@ -21,7 +21,6 @@ from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats.outputs import check_output
 from train_pytorch_model.formats.reading import META, MalformedFileError
 from train_pytorch_model.formats.replacing import EVALUATED
-from train_pytorch_model.formats.spreadsheet_cells import as_meant
 from train_pytorch_model.formats.trained_directory import EVALUATION, REPORT
 from train_pytorch_model.image_classifier.predictions import PROBABILITY_PREFIX, SEEN
 from train_pytorch_model.inputs.scoring import (
@@ -106,11 +105,7 @@ class Model:
         if self.root.exists() and not (self.root / SUSPECTS).exists():
             return pd.DataFrame(columns=[field.name for field in fields(Suspect)])
         with self._as_user_error():
-            table = read_table(self.root, SUSPECTS, Suspect)
-        for name, kind in get_type_hints(Suspect).items():
-            if kind is str:
-                table[name] = table[name].map(as_meant)
-        return table
+            return read_table(self.root, SUSPECTS, Suspect)
 
     @property
     def report(self) -> Page | None:

@@ -55,6 +55,7 @@ from train_pytorch_model.evaluation.tables import (
     confusion_matrix,
 )
 from train_pytorch_model.formats.race_record import RaceRecord
+from train_pytorch_model.formats.spreadsheet_cells import shown_rows
 from train_pytorch_model.formats.writing import table_of, write_csv, write_json
 from train_pytorch_model.quality.training_look_alikes import TrainingLookAlikes
 
@@ -155,7 +156,7 @@ def write_numbers(
         "per_class.csv": table_of(CategoryRow, category_rows(evaluation.per_class, categories)),
         "calibration.csv": table_of(CalibrationBin, evaluation.calibration.bins),
         "coverage.csv": table_of(CoverageRow, evaluation.coverage.rows),
-        MISTAKES: table_of(Prediction, mistakes),
+        MISTAKES: shown_rows(table_of(Prediction, mistakes)),
         CONFUSION_MATRIX: confusion_matrix(evaluation, categories),
     }
     for name, rows in tables.items():

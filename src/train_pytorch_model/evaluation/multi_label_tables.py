@@ -27,6 +27,7 @@ import numpy as np
 from train_pytorch_model.evaluation.metrics import CalibrationBin
 from train_pytorch_model.evaluation.multi_label import MultiLabelEvaluation, MultiLabelOutcomes
 from train_pytorch_model.evaluation.tables import EvaluatedImages
+from train_pytorch_model.formats.spreadsheet_cells import shown_rows
 from train_pytorch_model.formats.writing import table_of, write_csv
 
 FALSE_POSITIVE = "false positive"
@@ -158,7 +159,7 @@ def write_multi_label_tables(
         "per_class.csv": table_of(LabelRow, label_rows(evaluation, categories)),
         "calibration.csv": table_of(CalibrationBin, evaluation.calibration.bins),
         "curves.csv": table_of(CurvePoint, _curve_points(evaluation, categories)),
-        "mistakes.csv": table_of(LabelMistake, mistakes),
+        "mistakes.csv": shown_rows(table_of(LabelMistake, mistakes)),
         CO_OCCURRENCE: co_occurrence(evaluation, categories),
     }
     for name, rows in tables.items():

@@ -9,7 +9,7 @@ from train_pytorch_model.config.wording import reason_of
 from train_pytorch_model.evaluation import calibration, metrics
 from train_pytorch_model.evaluation.multi_label import AnyEvaluation
 from train_pytorch_model.evaluation.tables import EvaluatedImages
-from train_pytorch_model.formats.writing import csv_text, table_of
+from train_pytorch_model.formats.writing import csv_text
 from train_pytorch_model.image_classifier.predictions import energies_of
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.machine.console import logger, paragraph, progress_bar
@@ -17,7 +17,7 @@ from train_pytorch_model.publishing.find_suspects import Evidence, find_suspects
 from train_pytorch_model.quality.perceptual_hash import NUM_BYTES
 from train_pytorch_model.quality.suspects import SUSPECTS, Suspect, suspects_csv
 from train_pytorch_model.quality.training_look_alikes import TrainingLookAlikes
-from train_pytorch_model.quality.twins import TWINS, TwinRow, find_twins
+from train_pytorch_model.quality.twins import TWINS, TwinRow, find_twins, twins_table
 from train_pytorch_model.training.batches import Batches
 from train_pytorch_model.training.engine import Engine
 from train_pytorch_model.training.epoch import validate_best
@@ -57,7 +57,7 @@ class Examination:
         if self.suspects:
             tables[SUSPECTS] = suspects_csv(self.suspects)
         if self.twins:
-            tables[TWINS] = csv_text(table_of(TwinRow, self.twins))
+            tables[TWINS] = csv_text(twins_table(self.twins))
         return tables
 
     @property

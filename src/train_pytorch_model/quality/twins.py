@@ -10,11 +10,14 @@ itself comes first, then pairs of a training and a validation image, then those 
     distance                                    bits in which the hashes differ, of 128
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.formats.spreadsheet_cells import shown_rows
+from train_pytorch_model.formats.writing import table_of
 from train_pytorch_model.quality.near_duplicates import Pairs, find_pairs, look_like_known
 
 TWINS = "twins.csv"
@@ -32,6 +35,11 @@ class TwinRow:
     other_category: str
     kind: str
     distance: int
+
+
+def twins_table(rows: Iterable[TwinRow]) -> Iterator[list[object]]:
+    """Yield the rows of a twins.csv, its header first."""
+    return shown_rows(table_of(TwinRow, rows))
 
 
 def find_twins(

@@ -11,6 +11,7 @@ from train_pytorch_model.evaluation.directory import METRICS, MISTAKES, PAGE
 from train_pytorch_model.evaluation.multi_label_tables import LabelMistake
 from train_pytorch_model.evaluation.tables import Prediction
 from train_pytorch_model.formats.reading import file_inside, read_bounded, read_json
+from train_pytorch_model.formats.spreadsheet_cells import as_meant
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,12 +91,17 @@ def _kind_of(metrics: Mapping[str, Any]) -> _Kind:
 def read_table(root: Path, name: str, row: type) -> "pd.DataFrame":
     """Read a table in a directory, whose columns are the fields of `row`.
 
-    Texts stay as they are, such as a category that is called NA. Raises `MalformedFileError`.
+    Texts are as they were meant, such as a category that is called NA, and names that a spreadsheet
+    would compute. Raises `MalformedFileError`.
     """
     import pandas as pd
 
     data = read_bounded(file_inside(root, name), MAX_BYTES).decode("utf-8", "backslashreplace")
-    return pd.read_csv(io.StringIO(data), dtype=get_type_hints(row), keep_default_na=False)
+    kinds = get_type_hints(row)
+    table = pd.read_csv(io.StringIO(data), dtype=kinds, keep_default_na=False)
+    texts = [name for name in table if kinds.get(name) is str]
+    table[texts] = table[texts].map(as_meant)
+    return table
 
 
 def framed(page: str) -> str:

@@ -18,7 +18,7 @@ from train_pytorch_model.evaluation.tables import EvaluatedImages
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.race_record import RaceRecord
-from train_pytorch_model.formats.writing import table_of, write_csv
+from train_pytorch_model.formats.writing import write_csv
 from train_pytorch_model.inference.explain import explain
 from train_pytorch_model.inference.predict import (
     PredictedBatch,
@@ -31,7 +31,7 @@ from train_pytorch_model.networks.build import build_model
 from train_pytorch_model.quality.identical_files import MAX_COMPARED, find_identical
 from train_pytorch_model.quality.perceptual_hash import read_image_hashes
 from train_pytorch_model.quality.training_look_alikes import compare_with_training
-from train_pytorch_model.quality.twins import TWINS, TwinRow, find_twins
+from train_pytorch_model.quality.twins import TWINS, TwinRow, find_twins, twins_table
 from train_pytorch_model.reports.differences import differences_gallery
 from train_pytorch_model.reports.evaluation_page import EvaluationReport, render_evaluation
 from train_pytorch_model.reports.galleries import twins_gallery
@@ -159,7 +159,7 @@ def _write_evaluation(
         data_sets += [training.images, training.validation]
     galleries += twins_gallery(twins, data_sets, spec.framing.colours, view.correcting)
     if twins:
-        write_csv(root / TWINS, table_of(TwinRow, twins))
+        write_csv(root / TWINS, twins_table(twins))
     page = render_evaluation(
         EvaluationReport(
             spec=spec,
