@@ -184,7 +184,8 @@ class Score(OnImages):
         if summary.labelled:
             labelled = counted(summary.labelled, "image", "images")
             accuracy = summary.correct / summary.labelled
-            logger.info(f"{summary.measure} {accuracy:.1%}: {summary.correct:,} of {labelled}")
+            measure = summary.measure.capitalize()
+            logger.info(f"{measure} {accuracy:.1%}: {summary.correct:,} of {labelled}")
         images = counted(summary.images, "image", "images")
         if self.unknown:
             logger.info(f"Unknown: {summary.strange:,} of {images}")
@@ -193,7 +194,7 @@ class Score(OnImages):
             names = [f"{name!r}: {count:,}" for name, count in summary.unknown.items()]
             logger.warning(
                 f"{number} of a category that the model does not know, and not part of the"
-                f" accuracy:{bulleted(names)}"
+                f" {summary.measure}:{bulleted(names)}"
             )
         where = f"The scores of {images} are in {self.scored_dataset}/scores.csv"
         if summary.unreadable:

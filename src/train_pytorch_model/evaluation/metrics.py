@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from train_pytorch_model.evaluation.likelihood import Derivatives, softmax, softmax_derivatives
+from train_pytorch_model.image_classifier.answers import OneCategory
 
 AnyOutcomes = TypeVar("AnyOutcomes", bound=Any)  # dataclasses of a row per image
 
@@ -202,7 +203,7 @@ class Evaluation:
     @property
     def measure(self) -> str:
         """Return what the accuracy is called in a sentence."""
-        return "accuracy"
+        return OneCategory.measure
 
     @property
     def accuracy_name(self) -> str:

@@ -16,6 +16,7 @@ from train_pytorch_model.evaluation.metrics import (
     calibration_of,
     confidence_interval,
 )
+from train_pytorch_model.image_classifier.answers import AnyCategories
 
 MIN_GAIN_OVER_CHANCE = 0.05  # of mean average precision: less may be chance
 MAX_CURVE_POINTS = 100  # of a category
@@ -118,7 +119,7 @@ class MultiLabelEvaluation:
     @property
     def measure(self) -> str:
         """Return what the accuracy is called in a sentence."""
-        return "exact match"
+        return AnyCategories.measure
 
     @property
     def accuracy_name(self) -> str:

@@ -15,7 +15,7 @@ class Answers(ABC):
     """Abstract. From probabilities to answers."""
 
     is_multi_label: ClassVar[bool]  # whether an answer is a list of any number of categories
-    measure: ClassVar[str]  # what the fraction of images is called that are answered right
+    measure: ClassVar[str]  # what the fraction of images answered right is called in a sentence
 
     @abstractmethod
     def marks(self, probabilities: np.ndarray) -> np.ndarray:
@@ -52,7 +52,7 @@ class OneCategory(Answers):
     """The most probable category; of equal ones, the first."""
 
     is_multi_label = False
-    measure = "Accuracy"
+    measure = "accuracy"
 
     def marks(self, probabilities: np.ndarray) -> np.ndarray:
         marks = np.zeros(probabilities.shape, dtype=bool)
@@ -70,7 +70,7 @@ class AnyCategories(Answers):
     """All categories that are at least as probable as their thresholds; there may be none."""
 
     is_multi_label = True
-    measure = "Exact match"
+    measure = "exact match"
 
     thresholds: tuple[float, ...]  # by class index
 

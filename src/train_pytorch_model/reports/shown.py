@@ -12,6 +12,7 @@ from train_pytorch_model.evaluation.multi_label_tables import LabelMistake
 from train_pytorch_model.evaluation.tables import Prediction
 from train_pytorch_model.formats.reading import file_inside, read_bounded, read_json
 from train_pytorch_model.formats.spreadsheet_cells import as_meant
+from train_pytorch_model.image_classifier.answers import AnyCategories, OneCategory
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,8 +85,8 @@ class _Kind:
 def _kind_of(metrics: Mapping[str, Any]) -> _Kind:
     """Return the kind of an evaluation by the entries of its metrics.json."""
     if metrics.get("multi_label"):
-        return _Kind("exact match", LabelMistake)
-    return _Kind("accuracy", Prediction)
+        return _Kind(AnyCategories.measure, LabelMistake)
+    return _Kind(OneCategory.measure, Prediction)
 
 
 def read_table(root: Path, name: str, row: type) -> "pd.DataFrame":

@@ -55,7 +55,7 @@ class ScoreOptions:
 class ScoreSummary:
     """What came out of scoring."""
 
-    measure: str  # what the fraction of correct images is called
+    measure: str  # what the fraction of correct images is called in a sentence
     images: int = 0  # that can be read
     unreadable: int = 0
     labelled: int = 0  # images with a category that the model knows
