@@ -1,6 +1,6 @@
 """`evaluate`: measure a model on labelled images."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,6 +8,7 @@ from train_pytorch_model.commands.score import OnImages
 from train_pytorch_model.config.options import OptionalPath, Switch
 from train_pytorch_model.config.table_options import TableOptions, columns_of
 from train_pytorch_model.config.wording import counted
+from train_pytorch_model.distributed.processes import on_this_host
 from train_pytorch_model.formats.replacing import EVALUATED
 from train_pytorch_model.inputs import scoring
 from train_pytorch_model.inputs.scoring import ScoringInputs
@@ -66,7 +67,19 @@ class Evaluate(TableOptions, OnImages):
         from train_pytorch_model.evaluation.summary import log_summary
         from train_pytorch_model.stories.evaluate import evaluate
 
+        inputs = self._with_other_on_this_host(inputs)
         evaluation = evaluate(inputs, self.output, world, overwrite=self.overwrite)
         if evaluation is not None:
             log_summary(evaluation, inputs.spec.categories)
             logger.info(f"The evaluation is in {self.output}/{PAGE}")
+
+    def _with_other_on_this_host(self, inputs: ScoringInputs) -> ScoringInputs:
+        """Return the inputs whose other model, if any, has its path and the images' on this host.
+
+        Rank 0 has opened them.
+        """
+        if inputs.against is None or self.against is None:
+            return inputs
+        model = on_this_host(inputs.against.model, self.against)
+        against = replace(inputs.against, model=model, images=inputs.images)
+        return replace(inputs, against=against)

@@ -1,7 +1,7 @@
 """`evaluate`: how good a model is on labelled images."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -77,7 +77,6 @@ def evaluate(
     other_batches: Iterator[PredictedBatch] = iter(())
     against = inputs.against
     if against is not None:
-        against = replace(against, images=inputs.images)
         other_batches = predict(against, "Comparing", world, hashed=False)
     if not world.is_main:
         next(batches, None)  # predict with the main process, which alone gets them
