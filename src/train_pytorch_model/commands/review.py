@@ -41,7 +41,7 @@ class Review(TableOptions):
         set_up(quiet=self.quiet)
         from train_pytorch_model.stories.write_review import write_review
 
-        has_categories = write_review(
+        new_images = write_review(
             self.model,
             self.dataset,
             self.output,
@@ -49,14 +49,12 @@ class Review(TableOptions):
             self.corrections,
             self.num_images,
         )
-        folder = self.dataset
-        if not has_categories and folder.is_file():  # the table of new images
-            folder = folder.parent
-        where = "" if has_categories else f" in {folder}"
+        where = "" if new_images is None else f" in {new_images}"
         logger.info(
             f"The page is {self.output}: open it in a browser, decide, and save corrections.csv"
             f"{where}. Then, with the options that the model was trained with:"
         )
-        if not has_categories:
+        if new_images is not None:
             logger.info("  # FOLDER: the images that the model was trained on")
-        logger.info(f"  {correction_command(folder, has_categories)}")
+        command = correction_command(new_images or self.dataset, has_categories=new_images is None)
+        logger.info(f"  {command}")

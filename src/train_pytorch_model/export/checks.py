@@ -39,9 +39,7 @@ class Check:
     source: str
     images: int
     same_label: int
-    close_calls: (
-        int  # of the other labels; no probability of these images differs by more than `CLOSE`
-    )
+    close_calls: int  # of the other labels: no probability of the image differs by over `CLOSE`
     largest_difference: float  # of a probability
 
     def __str__(self) -> str:

@@ -101,6 +101,7 @@ def render_review(review: Review) -> str:
         images=review.num_images,
         counts=list(_counts(review.items)),
         data=_data(review),
+        marks=f"{MARK}\n{_mark_of(review.report)}",
     )
 
 
@@ -116,8 +117,13 @@ def review_beside(folder: Path, model: Path) -> Path | None:
         head = _head(page)
     except OSError:
         return None
-    about = f'<meta name="report" content="{escape(address_of(model / REPORT, folder))}">'
-    return page if MARK in head and about in head else None
+    report = address_of(model / REPORT, folder)
+    return page if report and MARK in head and _mark_of(report) in head else None
+
+
+def _mark_of(report: str) -> str:
+    """Return what tells a page about a model from one about another: where its report is."""
+    return f'<meta name="report" content="{escape(report)}">'
 
 
 def _head(page: Path) -> str:

@@ -110,5 +110,5 @@ def _summary(ranked: Sequence[Ranked], expected: float) -> str:
     num_wrong = sum(one.kind in (SUSPECT, TWIN) for one in ranked)
     text = f"{counted(len(ranked), 'image', 'images')} to decide on"
     if num_wrong:
-        text += f"; the first {num_wrong:,} probably have a wrong category, about {expected:.0f} do"
+        text += f"; wrong categories among the first {num_wrong:,}: about {expected:.0f}"
     return f"{text}."

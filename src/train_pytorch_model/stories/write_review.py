@@ -30,10 +30,12 @@ def write_review(
     columns: TableOptions = BY_DEFAULT,
     corrections: Path | None = None,
     num_images: int = MAX_REVIEWED,
-) -> bool:
+) -> Path | None:
     """Write the page of the images that most need a decision.
 
-    Returns whether any image of the data set has a category of the model.
+    Returns the folder of the images if none of them has a category of the model: the decisions
+    about new images belong into it.
+
     Raises `InvalidModelDirectoryError`, `InvalidDatasetError`, `OutputDirectoryError`,
     `ParameterError`.
     """
@@ -58,27 +60,27 @@ def write_review(
     earlier = open_corrections(corrections or (own if own.exists() else None))
     reviewed = open_reviewed(dataset, opened.categories, columns, decided_categories(earlier))
     inputs = scoring.inputs_of(opened, reviewed.images)
-    has_categories = bool((reviewed.class_indices != UNLABELLED).any())
+    is_new = bool((reviewed.class_indices == UNLABELLED).all())
+    new_images = reviewed.images.root if is_new else None
     reviewing = ReviewInputs(
         scoring=inputs,
         reviewed=reviewed,
         earlier=earlier,
         size=num_images,
         folder=output.absolute().parent,
-        command=_command(dataset, reviewed.images.root, has_categories),
+        command=_command(new_images or dataset, has_categories=not is_new),
     )
     page = review(reviewing, World(0, 1, 0, 1, best_device()))
     try:
         write_durably(output, page.encode())
     except OSError as error:
         raise OutputDirectoryError(f"{parameter('output')} {output}: {error.strerror}.") from error
-    return has_categories
+    return new_images
 
 
-def _command(dataset: Path, root: Path, has_categories: bool) -> str:
+def _command(folder: Path, has_categories: bool) -> str:
     """Return the command that the page tells, without paths of this machine."""
-    trained = dataset if has_categories else root  # the table of new images is beside them
-    return correction_command(Path("FOLDER") if trained.is_absolute() else trained, has_categories)
+    return correction_command(Path("FOLDER") if folder.is_absolute() else folder, has_categories)
 
 
 def _check_output(output: Path) -> None:
