@@ -80,7 +80,9 @@ def write_review(
 
 def _command(folder: Path, has_categories: bool) -> str:
     """Return the command that the page tells, without paths of this machine."""
-    return correction_command(Path("FOLDER") if folder.is_absolute() else folder, has_categories)
+    if folder.is_absolute():
+        folder = Path("FOLDER" if has_categories else "NEW-FOLDER")
+    return correction_command(folder, has_categories)
 
 
 def _check_output(output: Path) -> None:

@@ -136,7 +136,9 @@ def test_a_folder_of_other_names_is_unlabelled(
         (new / f"2026-0{index % 2 + 1}").mkdir(parents=True, exist_ok=True)
         paint("red", index, (16, 16)).save(new / f"2026-0{index % 2 + 1}" / f"{index}.png")
     page = model.review(new, tmp_path / "review.html", num_images=3)
-    items = data_of(page.path.read_text(encoding="utf-8"))["items"]
+    text = page.path.read_text(encoding="utf-8")
+    assert "fit FOLDER --corrections NEW-FOLDER/corrections.csv" in text
+    items = data_of(text)["items"]
     assert len(items) == 3
     assert {item["given"] for item in items} == {-1}
     assert all(item["proposed"] >= 0 for item in items)
