@@ -5,9 +5,10 @@
 `DIR` has one folder per category, in one or more parts; a candidate is a model directory. Features
 are computed once, and kept in `--features`. Each draw takes 200, 400, 700 or 1,000 of the images;
 the others judge. Of each rule: in how many of 20 draws is its choice within one standard error of
-the best candidate on the others, and how many points is it behind on average? "As many fresh
-images" is no rule, but the limit of what so many images can tell: it takes the lowest loss on some
-of the others, by the very classifiers that the rest of them judge.
+the best candidate on the others, and how many points is it behind on average? A choice by lot is
+the mean of the rows "always". "As many fresh images" is no rule, but the limit of what so many
+images can tell: it takes the lowest loss on some of the others, by the very classifiers that the
+rest of them judge.
 """
 
 import argparse
@@ -22,12 +23,13 @@ from train_pytorch_model.data.pixel_decisions import decide_white_level
 from train_pytorch_model.inference.features import FeatureExtractor
 from train_pytorch_model.inputs.opening import open_training_inputs
 from train_pytorch_model.networks.build import build_model
-from train_pytorch_model.quality.choice import Entry, choose
+from train_pytorch_model.quality.choice import FASTER, SURE, Entry, choose
 from train_pytorch_model.quality.folds import stratified_folds
+from train_pytorch_model.quality.paired_test import compare_hits
 from train_pytorch_model.quality.solved_classifier import losses_of, out_of_fold, solve
 
 SIZES = (200, 400, 700, 1000)
-SURE = 1.645
+SIMILAR = 0.5  # standard errors of the difference in loss, of the rule before
 
 
 @dataclass(frozen=True)
@@ -138,20 +140,50 @@ def _rules(names: Sequence[str]) -> dict[str, Rule]:
         "the program's": taken,
         "lowest loss": lambda tried: int(np.argmin([each.entry.loss for each in tried])),
         "most hits": lambda tried: int(np.argmax([each.entry.is_hit.mean() for each in tried])),
-        "the fastest, unless another one is surely better": _fastest_unless_worse,
+        "the fastest that McNemar's test does not tell from the lowest loss": _fastest_not_told,
+        "the fastest, unless a slower one is surely better": _fastest_unless_worse,
+        "the slowest, unless a faster one is surely better": _slowest_unless_worse,
         **{f"always {name}": always(index) for index, name in enumerate(names)},
     }
 
 
+def _fastest_not_told(tried: Sequence[Tried]) -> int:
+    """Choose as the program did before: the loss of a faster one had to be similar as well."""
+    best = min(tried, key=lambda each: each.entry.loss).entry
+    order = _fastest_first(tried)
+    for index in order:
+        entry = tried[index].entry
+        is_faster = entry.images_per_second >= FASTER * best.images_per_second
+        differences = entry.losses - best.losses
+        is_similar = differences.mean() <= SIMILAR * _standard_error(differences)
+        if is_faster and is_similar and not compare_hits(best.is_hit, entry.is_hit).is_telling:
+            return index
+    return [each.entry for each in tried].index(best)
+
+
 def _fastest_unless_worse(tried: Sequence[Tried]) -> int:
-    order = sorted(range(len(tried)), key=lambda index: -tried[index].entry.images_per_second)
+    return _first_unless_worse(_fastest_first(tried), tried)
+
+
+def _slowest_unless_worse(tried: Sequence[Tried]) -> int:
+    return _first_unless_worse(_fastest_first(tried)[::-1], tried)
+
+
+def _fastest_first(tried: Sequence[Tried]) -> list[int]:
+    return sorted(range(len(tried)), key=lambda index: -tried[index].entry.images_per_second)
+
+
+def _first_unless_worse(order: Sequence[int], tried: Sequence[Tried]) -> int:
     chosen, *others = order
     for index in others:
         differences = tried[chosen].entry.losses - tried[index].entry.losses
-        error = differences.std() / np.sqrt(len(differences))
-        if differences.mean() > SURE * error:
+        if differences.mean() > SURE * _standard_error(differences):
             chosen = index
     return chosen
+
+
+def _standard_error(values: np.ndarray) -> float:
+    return float(values.std() / np.sqrt(len(values)))
 
 
 def _judge(
