@@ -57,6 +57,7 @@ class Drift:
     accuracy_before: float  # of the validation images, …
     images_before: int  # … which are so many
     is_enough: bool  # whether there are enough images to say anything
+    is_measured: bool  # whether it is known how confidences are too high where images have changed
 
     @property
     def is_like(self) -> bool:
@@ -134,6 +135,7 @@ def compare(
         accuracy_before=histograms.accuracy,
         images_before=histograms.images,
         is_enough=is_enough,
+        is_measured=histograms.falls is not None,
     )
 
 

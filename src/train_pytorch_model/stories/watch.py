@@ -43,6 +43,12 @@ NUMBERS = "watch.json"
 LOOK_FIRST = "look_first.csv"
 COLUMNS = (FILE_NAME, LABEL, CONFIDENCE, ENERGY)  # of the images to look at
 WIDE = 0.2  # an interval that says little
+UNMEASURED = (
+    "It is probably too high: by how much confidences are, where images have changed, was not"
+    " measured in the training of this model, which was very short, short of memory, or of an"
+    " earlier version."
+)
+ADVICE = "To know it better, label a few dozen of the images and `evaluate`."
 _NAMES = {PIXELS: "size in pixels", ASPECT_RATIO: "aspect ratio"}
 
 
@@ -215,6 +221,8 @@ def _accuracy(drift: Drift) -> list[str]:
         f" {highest:.1%}); of the validation images it was {drift.accuracy_before:.1%}. The"
         " estimate holds for images of the model's categories."
     )
-    if drift.is_like or highest - lowest <= WIDE:
+    if drift.is_like:
         return [estimate]
-    return [f"{estimate} To know it better, label a few dozen of the images and `evaluate`."]
+    if not drift.is_measured:
+        return [f"{estimate} {UNMEASURED} {ADVICE}"]
+    return [f"{estimate} {ADVICE}" if highest - lowest > WIDE else estimate]

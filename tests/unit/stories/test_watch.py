@@ -20,6 +20,7 @@ LIKE = Drift(
     accuracy_before=0.92,
     images_before=500,
     is_enough=True,
+    is_measured=True,
 )
 ADVICE = "label a few dozen of the images and `evaluate`"
 
@@ -35,6 +36,15 @@ def test_an_estimate_that_says_little_comes_with_what_to_do() -> None:
     assert "energy (median -5, was -9)" in text_of(changed)
     assert ADVICE not in text_of(changed)
     assert ADVICE in text_of(replace(changed, accuracy_interval=(0.5, 1.0)))
+
+
+def test_an_estimate_that_was_not_measured_says_so_where_images_have_changed() -> None:
+    assert "too high" not in text_of(replace(LIKE, is_measured=False))
+    changed = replace(LIKE, changes=[Change("energy", -9, -5, 0.0001)])
+    assert "too high" not in text_of(changed)
+    unmeasured = text_of(replace(changed, is_measured=False))
+    assert "It is probably too high" in unmeasured
+    assert ADVICE in unmeasured
 
 
 def test_without_confidences_nothing_is_said_of_the_accuracy() -> None:
