@@ -10,7 +10,6 @@ import tyro
 
 from train_pytorch_model.commands.next_steps import review_command, scoring_commands
 from train_pytorch_model.config.fit_options import FitOptions
-from train_pytorch_model.datasets.conversion import is_archive
 from train_pytorch_model.formats.trained_directory import EVALUATION, REPORT
 from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.machine.launch import rank_of
@@ -50,6 +49,7 @@ class Fit(FitOptions):
 
 def reviewing(fitted: "Fitted", folder: Path) -> Iterator[str]:
     """Yield the lines of a shell that show what looks wrong in the images, if that is possible."""
+    from train_pytorch_model.datasets.conversion import is_archive
     from train_pytorch_model.stories.fit import beside
 
     if not fitted.review:
