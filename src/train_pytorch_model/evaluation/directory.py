@@ -20,8 +20,8 @@
     mistakes.csv           `Prediction`: every wrong one, the most confident first
     evaluation.html        the same as a web page
     bad_images.csv         the images that cannot be read, if any
-    twins.csv              of `fit`: `TwinRow`, pairs of a test image and one of training, of
-                           validation, or another test image, that look alike, if any
+    twins.csv              `TwinRow`: pairs of these images that look alike, if any; of `fit`, also
+                           of a test image and one of training or of validation
 
 Of images with any number of categories the tables are those of `multi_label_tables`.
 
