@@ -43,6 +43,7 @@ NUMBERS = "watch.json"
 LOOK_FIRST = "look_first.csv"
 COLUMNS = (FILE_NAME, LABEL, CONFIDENCE, ENERGY)  # of the images to look at
 WIDE = 0.2  # an interval that says little
+LARGE = 100  # numbers from here on are written in whole numbers
 UNMEASURED = (
     "It is probably too high: by how much confidences are, where images have changed, was not"
     " measured in the training of this model, which was very short, short of memory, or of an"
@@ -208,7 +209,12 @@ def _describe(change: Change) -> str:
     name = _NAMES.get(change.feature, change.feature)
     if math.isnan(change.before):
         return f"which {name} are predicted how often"
-    return f"{name} (median {change.now:,.4g}, was {change.before:,.4g})"
+    return f"{name} (median {_in_digits(change.now)}, was {_in_digits(change.before)})"
+
+
+def _in_digits(value: float) -> str:
+    """Return a number of any size without an exponent, which not everybody reads."""
+    return f"{value:,.0f}" if abs(value) >= LARGE else f"{value:.3g}"
 
 
 def _accuracy(drift: Drift) -> list[str]:

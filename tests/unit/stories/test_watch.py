@@ -70,3 +70,13 @@ def test_a_spreadsheet_shows_names_that_strangers_have_sent(tmp_path: Path) -> N
     write_watched(Watched(LIKE, [(name, "ants", 0.5, 1.0)]), tmp_path / "watched")
     row = (tmp_path / "watched" / LOOK_FIRST).read_text().splitlines()[1]
     assert row == f"'{name},ants,0.500000,1.000000"
+
+
+def test_numbers_of_any_size_are_written_without_an_exponent() -> None:
+    changes = [
+        Change("pixels", 10_000, 182_730.5, 0.0001),
+        Change("energy", -1.4271, 0.00312, 0.01),
+    ]
+    text = text_of(replace(LIKE, changes=changes))
+    assert "size in pixels (median 182,730, was 10,000)" in text
+    assert "energy (median 0.00312, was -1.43)" in text
